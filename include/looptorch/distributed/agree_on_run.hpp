@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Agrees on a name for this start of the ranks' processes. Under it they keep what they write to the store,
-// which a launcher that restarts them may go on with: what an earlier start left there is not read.
-// TORCHELASTIC_RESTART_COUNT is no such name, since each machine's torchrun counts the failures there alone.
+// Agrees on a name for this start of the ranks' processes. The ranks' keys in the store contain this name: a
+// launcher may restart ranks with the same store, and keys of an earlier start must not be read.
+// TORCHELASTIC_RESTART_COUNT cannot be the name, since each machine's torchrun counts only its own failures.
 //
 // The store holds these keys:
 //   looptorch here R        A name that rank R drew; a later start of rank R draws another. R writes it.
@@ -27,9 +27,9 @@
 
 namespace looptorch::detail {
 
-/// Returns a name of this start of the ranks, the same on all. All ranks call it. Throws RanksDiffer, which
-/// names a rank that is not there within `timeout`. Rank 0 warns once of the first that is not there within
-/// `patience`.
+/// Returns the name of this start, the same on all ranks. All ranks call it. Throws RanksDiffer, which names
+/// a rank that does not appear within `timeout`. Rank 0 warns once, of the first rank that does not appear
+/// within `patience`.
 inline std::string agree_on_run(c10d::Store& store, std::int64_t rank, std::int64_t size,
                                 std::chrono::milliseconds timeout,
                                 std::chrono::milliseconds patience = std::chrono::seconds(10)) {

@@ -43,8 +43,8 @@ class BatchStatistics {
     return exchange;
   }
 
-  /// Begins a micro-batch; this rank has a batch if its turn is `now`. Returns false, and begins none, once
-  /// the window is over for all ranks.
+  /// Begins a micro-batch; this rank has a batch if its turn is `now`. Returns false, and begins no
+  /// micro-batch, once the window is over for all ranks.
   bool begin(Turn turn) {
     at::Tensor mine = message_of(/*done=*/false, static_cast<double>(turn));
     const std::vector<at::Tensor> all = exchange(mine);
@@ -55,7 +55,7 @@ class BatchStatistics {
     if (turn == Turn::now) active() = this;
     return true;
   }
-  /// Waits until all ranks are done. Ranks without a batch get the running statistics of one that had.
+  /// Waits until all ranks are done. Ranks without a batch get the running statistics of a rank with one.
   void end() {
     active() = nullptr;
     while (std::ranges::any_of(exchange(message_of(/*done=*/true, 0.0)),
@@ -77,8 +77,8 @@ class BatchStatistics {
     }
   }
 
-  /// Returns the values of all computing ranks for one layer, by rank: fp64, of this length. `what` is the
-  /// same on all. Throws RanksDiffer if it is not.
+  /// Returns the values of all ranks with a batch for one layer, by rank: fp64, as long as `values`. Throws
+  /// RanksDiffer if `what` differs between these ranks.
   std::vector<at::Tensor> gather(double what, const at::Tensor& values) {
     if (values.numel() > size_ - kHead)
       throw UsageError(message("batch statistics of ", values.numel() / 2,

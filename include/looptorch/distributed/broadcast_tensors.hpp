@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Broadcasts tensors from rank 0 to all ranks, several at a time: waiting for each would cost a round trip a
-// tensor.
+// Broadcasts tensors from rank 0 to all ranks, several at a time: waiting for each would cost one round trip
+// per tensor.
 #pragma once
 
 #include <looptorch/distributed/process_group.hpp>
@@ -13,7 +13,7 @@
 
 namespace looptorch::detail {
 
-/// Sends tensors, and writes what came to them.
+/// Sends rank 0's tensors, and writes them to those of the other ranks.
 class TensorBroadcast {
  public:
   explicit TensorBroadcast(ProcessGroup& group) : group_(group) {}

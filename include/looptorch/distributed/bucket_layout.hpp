@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Lays out the gradients of a bucket in memory, one after the other. With a sharded optimizer they are sorted
-// by rank: first the gradients of rank 0's shard of the parameters, then those of rank 1's shard, and so on.
-// So each rank's shard is contiguous.
+// by rank, so that each rank's shard is contiguous: first the gradients of rank 0's shard of the parameters,
+// then those of rank 1's shard, and so on.
 #pragma once
 
 #include <looptorch/optim/state/optimizer_shards.hpp>
@@ -24,7 +24,7 @@ struct BucketSlice {
 struct BucketMember {
   at::Tensor parameter;
   const OptimizerShards::Split* split = nullptr;  ///< null unless the optimizer is sharded
-  std::vector<BucketSlice> slices = {};           ///< all of it, in the order of memory; one unless it is cut
+  std::vector<BucketSlice> slices = {};           ///< the parameter's, in order; one unless it is cut
   std::size_t bucket = 0;
   bool packed = false;
   bool has_gradient = false;  ///< when it was packed

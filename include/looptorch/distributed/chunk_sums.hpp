@@ -17,7 +17,7 @@ namespace looptorch::detail {
 
 class ChunkSums {
  public:
-  /// Takes the gradients of the next chunk, one of each parameter; undefined: none.
+  /// Adds the gradients of the next chunk, one for each parameter; undefined for a parameter without one.
   void close(std::vector<at::Tensor> gradients) {
     for (std::int64_t index = count_++; index % 2 == 1; index /= 2) {
       for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = joined(sums_.back()[i], gradients[i]);
@@ -26,8 +26,8 @@ class ChunkSums {
     sums_.push_back(std::move(gradients));
   }
 
-  /// Returns the sum of all chunks for parameter `index`; `gradient` is the last chunk's. Call it once a
-  /// parameter, when 2^n - 1 chunks are closed. Writes to the sums, or to `gradient` if there are none.
+  /// Returns the sum of all chunks for parameter `index`; `gradient` is the last chunk's. Call this once for
+  /// each parameter, when 2^n - 1 chunks are closed. Writes to the sums, or to `gradient` if there are none.
   [[nodiscard]] at::Tensor with(std::size_t index, at::Tensor gradient) {
     for (auto sum = sums_.rbegin(); sum != sums_.rend(); ++sum) gradient = joined((*sum)[index], gradient);
     return gradient;
@@ -38,14 +38,14 @@ class ChunkSums {
   void clear() { sums_.clear(), count_ = 0; }
 
  private:
-  /// Adds two gradients, in place. Adds zero to a single one, which makes 0 of -0 as the sum over ranks does.
+  /// Adds two gradients, in place. Adds 0 to a single one, which turns -0 into 0 as the sum over ranks does.
   static at::Tensor joined(const at::Tensor& a, const at::Tensor& b) {
     if (a.defined() && b.defined()) return a.add_(b);
     if (!a.defined() && !b.defined()) return {};
     return a.defined() ? a.add_(0.0) : b.add_(0.0);
   }
 
-  std::vector<std::vector<at::Tensor>> sums_;  // of ever fewer chunks
+  std::vector<std::vector<at::Tensor>> sums_;  // each over fewer chunks than the one before
   std::int64_t count_ = 0;
 };
 

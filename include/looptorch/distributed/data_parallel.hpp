@@ -83,7 +83,7 @@ struct DataParallel {
     std::unique_ptr<detail::SyncBatchNormScope> norms;
   };
 
-  /// Connects to the other processes, once a process.
+  /// Connects to the other processes, once in the life of this process.
   Ranks* ranks(const Run&, State& state) const {
     if (bucket_bytes < 1)
       throw UsageError(message("DataParallel needs bucket_bytes of at least 1, got ", bucket_bytes));

@@ -33,7 +33,7 @@ namespace looptorch::detail {
 /// Gathers gradients in buckets while backward makes them, and launches the sum of each full bucket.
 class GradientBuckets {
  public:
-  /// Begins to sum a bucket: a flat tensor, and its shards by rank, or a single part unless the optimizer is
+  /// Begins to sum a bucket: a flat tensor, and its shards by rank; a single one if the optimizer is not
   /// sharded.
   using Launch = std::function<void(const at::Tensor& flat, const std::vector<at::Tensor>& by_rank)>;
 
@@ -97,15 +97,15 @@ class GradientBuckets {
     for (std::size_t i = 0; i < state_->members.size(); ++i) state_->pack(i);
   }
 
-  /// Makes the received sums the gradients. They stay in the buckets' memory until the next window, unless
-  /// their parameter has another memory layout.
+  /// Makes the received sums the parameters' gradients. A sum stays in its bucket's memory until the next
+  /// window, unless its parameter has another memory layout.
   void unpack() {
     at::NoGradGuard no_gradients;
     each_member(0, [](const Member& member, bool has_any) { take(member, has_any); });
     state_->chunks.clear();
   }
-  /// Makes the sums the gradients of this rank's shards, and leaves the parameters none. They stay in the
-  /// buckets' memory until the next window.
+  /// Makes the sums the gradients of this rank's shards; the parameters have no gradients afterwards. The
+  /// sums stay in the buckets' memory until the next window.
   void unpack_shard(std::size_t rank) {
     at::NoGradGuard no_gradients;
     each_member(rank, [&](const Member& member, bool has_any) {
@@ -117,8 +117,8 @@ class GradientBuckets {
     state_->chunks.clear();
   }
 
-  /// Gathers the parameters that each rank has updated in part. `broadcast(tensor, rank)` begins to send and
-  /// returns a handle; `wait(it)` waits for it.
+  /// Gathers the parameters, of which each rank has updated its shard. `broadcast(tensor, rank)` begins to
+  /// send and returns a handle; `wait(handle)` waits until it is done.
   template <class Broadcast, class Wait>
   void gather(std::size_t rank, Broadcast&& broadcast, Wait&& wait) {
     at::NoGradGuard no_gradients;

@@ -80,7 +80,7 @@ class GroupRanks final : public Ranks {
     if (group_) group_->watch().at(point);
     const std::string mine = point + '\n' + reduction.message();
     std::vector<std::string> all = group_ ? group_->gather(mine, point) : std::vector{mine};
-    while (!leads() && all[0].starts_with(kRequest)) {  // rank 0 asks for something else first (see `serve`)
+    while (!leads() && all[0].starts_with(kRequest)) {  // rank 0 first asks for something else (see `serve`)
       const std::string asked = all[0].substr(kRequest.size());
       (void)group_->gather(service_ ? service_(asked) : std::string(), point);
       all = group_->gather(mine, point);
@@ -233,7 +233,7 @@ class GroupRanks final : public Ranks {
                    " bytes (", hex_of(stable_hash(shapes)), ")");
   }
 
-  /// Returns null if there are none yet.
+  /// Returns the buckets of an update's parameters; null if there are none yet.
   [[nodiscard]] GradientBuckets* find_buckets(const UpdateView& update) const {
     for (const auto& buckets : buckets_)
       if (buckets->matches(update.parameters, find_shards(update))) return buckets.get();
@@ -251,7 +251,7 @@ class GroupRanks final : public Ranks {
         shards, size()));
     return use(*buckets_.back());
   }
-  /// Returns those of the update's own optimizer: another may train some of its parameters, too.
+  /// Returns the shards of the update's own optimizer; another optimizer may train some of its parameters.
   [[nodiscard]] OptimizerShards* find_shards(const UpdateView& update) const {
     const auto found = shards_.find(update.optimizer);
     return is_sharded_ && found != shards_.end() ? found->second.get() : nullptr;

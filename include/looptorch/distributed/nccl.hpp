@@ -38,7 +38,7 @@ namespace looptorch::detail {
 
 #if LOOPTORCH_HAS_NCCL
 /// NCCL's options, with room after them: LibTorch's constructor writes the `ncclConfig_t` of the nccl.h that
-/// it was built with, and that of a newer NCCL is larger than the one of this nccl.h.
+/// it was built with, which is larger than this nccl.h's if that NCCL is newer.
 struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
   NcclOptions() {}  // leaves `room` as it is
   std::array<std::byte, 1024> room;
@@ -46,8 +46,8 @@ struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
 #endif
 
 /// Returns NCCL's part of a process group, or null without NCCL. Its ranks connect in the first collective.
-/// RankWatch notices faults, so LibTorch's own threads do not: after an error they would end the process a
-/// minute later, also one that has reconnected. TORCH_NCCL_... variables that are set take precedence.
+/// Turns off LibTorch's handling of faults, since RankWatch notices them: a minute after an error it would
+/// end the process, even if that has reconnected. TORCH_NCCL_... variables that are set take precedence.
 [[nodiscard]] inline c10::intrusive_ptr<c10d::Backend> nccl_backend(
     [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store, [[maybe_unused]] int rank,
     [[maybe_unused]] int size) {
@@ -63,9 +63,9 @@ struct NcclOptions final : c10d::ProcessGroupNCCL::Options {
 #endif
 }
 
-/// Connects a device of this rank with those of the others, in a thread, since it may block without a limit.
-/// Calls `check` five times a second meanwhile; if that throws, the thread stays behind. Throws RanksDiffer
-/// if the backend cannot connect them.
+/// Connects a device of this rank with the other ranks' devices, in a thread, since connecting may block
+/// without a limit. Calls `check` five times a second meanwhile; if `check` throws, the thread stays behind.
+/// Throws RanksDiffer if the backend cannot connect the devices.
 template <class Check>
 void connect_device(c10::intrusive_ptr<c10d::Backend> backend, at::Device device, Check&& check) {
   const int rank = backend->getRank();
@@ -84,9 +84,9 @@ void connect_device(c10::intrusive_ptr<c10d::Backend> backend, at::Device device
   }
 }
 
-/// Ends a backend's collectives in flight, whose kernels would wait on the device for ever, and with them
-/// whatever waits for the device. Kernels end at once; waits up to `limit` for the rest, since NCCL's abort
-/// may wait for ranks that are gone.
+/// Aborts a backend's collectives in flight, whose kernels would wait on the device for ever and block all
+/// later work there. Kernels end at once. Waits up to `limit` for the rest, since NCCL's abort may wait for
+/// ranks that are gone.
 inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10d::Backend> backend) {
   std::packaged_task<void()> task([backend = std::move(backend)] { backend->abort(); });
   const std::future<void> aborted = task.get_future();
@@ -104,8 +104,8 @@ inline void abort_within(std::chrono::milliseconds limit, c10::intrusive_ptr<c10
 #endif
 }
 
-/// Waits up to `limit` for a collective's end; returns whether it has ended. With `polls` it polls and sets
-/// no limit on the collective. The current stream continues after it. Throws what went wrong.
+/// Waits up to `limit` for a collective's end; returns whether it has ended. With `polls`, polls and sets no
+/// limit on the collective itself. The current stream waits for the collective. Throws the latter's error.
 inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool polls) {
   if (!polls) return work.wait(limit), true;
   const auto until = std::chrono::steady_clock::now() + limit;
@@ -116,8 +116,8 @@ inline bool ends_within(c10d::Work& work, std::chrono::milliseconds limit, bool 
   return work.wait(), true;
 }
 
-/// True if a collective that has ended succeeded although an exception was thrown: it ended after a wait's
-/// limit. NCCL's cannot, and do not implement isSuccess.
+/// True if a collective succeeded although its wait threw an exception, since it ended only after the wait's
+/// limit. False for NCCL's, which are polled without a limit and do not implement isSuccess.
 [[nodiscard]] inline bool ended_after_limit(const c10d::Work& work, bool polls) {
   return !polls && work.isSuccess();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the address at which the other ranks reach this machine. The machine's own name does not tell:
-// Debian's /etc/hosts maps it to 127.0.1.1, and in a container it often has no address at all.
+// Finds the address at which the other ranks reach this machine. The machine's name does not show it:
+// Debian's /etc/hosts maps the name to 127.0.1.1, and in a container it often has no address at all.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -43,9 +43,9 @@ inline std::string address_towards(const std::string& host) {
   return address.starts_with("127.") || address == "::1";
 }
 
-/// Returns the address of this rank on the route to `master`, the machine of the store. On that machine it is
-/// the one on the route to a rank elsewhere; loopback if all ranks are there. All ranks call it; empty if
-/// there is no route.
+/// Returns this rank's address on the route to `master`, the machine of the store. On `master` itself,
+/// returns the address on the route to a rank of another machine, or loopback if there is no such rank. Empty
+/// if there is no route. All ranks call it.
 inline std::string own_address(c10d::Store& store, const std::string& master, std::int64_t rank,
                                std::int64_t size) {
   const auto key = [](std::int64_t of) { return "address " + std::to_string(of); };

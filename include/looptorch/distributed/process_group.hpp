@@ -41,8 +41,8 @@ namespace looptorch {
 /// All processes of a run. Collectives are called by all ranks in the same order.
 class ProcessGroup {
  public:
-  /// Connects to the other processes. Throws RanksDiffer if one is not there within `timeout`, and as soon as
-  /// one has failed. Watches the others from then on, as RankWatch::prepare does.
+  /// Connects to the other processes. Throws RanksDiffer if one does not appear within `timeout`, and as soon
+  /// as one has failed. Watches the others from then on, as RankWatch::prepare does.
   explicit ProcessGroup(RankEnvironment of, std::chrono::milliseconds timeout = std::chrono::minutes(5))
       : environment_(std::move(of)), connection_limit_(timeout) {
     try {
@@ -165,9 +165,9 @@ class ProcessGroup {
   }
   /// True once a wait has failed: the ranks have to reconnect.
   [[nodiscard]] bool is_lost() const { return is_lost_; }
-  /// Ends this rank's collectives on CUDA devices, which wait for ranks that will not join them. The group
-  /// has none afterwards. First gives the other ranks time to hear what happened, since they may use memory
-  /// of this one.
+  /// Aborts this rank's collectives on CUDA devices, which wait for ranks that will not join them. The group
+  /// cannot run more of them. First gives the other ranks time to learn of the failure, since they may
+  /// use this rank's memory.
   void abandon() noexcept {
     if (!nccl_) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -301,7 +301,7 @@ class ProcessGroup {
   RankEnvironment environment_;
   std::chrono::milliseconds connection_limit_;
   std::string address_;  // of this rank, for the others; empty: GLOO_SOCKET_IFNAME decides
-  std::string run_;      // of this start of the ranks
+  std::string run_;      // the name of this start of the ranks
   c10::intrusive_ptr<c10d::Store> server_, store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> reductions_, tensors_, statistics_;
   c10::intrusive_ptr<c10d::Backend> nccl_;

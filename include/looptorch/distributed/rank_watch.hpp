@@ -32,12 +32,12 @@ namespace looptorch::detail {
 
 /// How long a rank may be silent before it counts as lost.
 inline constexpr std::chrono::seconds kSilence{6};
-/// How long it may be silent once a connection has broken.
+/// How long a rank may be silent once a connection has broken.
 inline constexpr std::chrono::seconds kSilenceOfLost{3};
 /// How long this rank waits for its watch to leave the store, for the others to read its failure, and for
 /// their reports once a connection broke.
 inline constexpr std::chrono::seconds kPatienceForStore{2}, kPatienceForReaders{4}, kPatienceForReports{7};
-/// How many ranks each one reads.
+/// How many other ranks' heartbeats each rank reads.
 inline constexpr std::int64_t kWatchedRanks = 8;
 
 /// Writes this rank's heartbeat to the store, and reads those of some others, in a thread of its own.
@@ -95,9 +95,9 @@ class RankWatch {
     shared_->point = point;
   }
 
-  /// Tells the others that this rank has failed, and waits until they could read it. A rank that ends since
-  /// another has failed returns at once, except rank 0: the store may end with it. Does nothing unless it
-  /// watches.
+  /// Tells the other ranks that this one has failed, and waits until they have read it or 4 s are over. If
+  /// another rank's failure ends this one, returns at once, except on rank 0, with which the store may end.
+  /// Does nothing outside of a watch.
   void fail(std::string what) {
     if (!shared_->is_watching) return;
     {
@@ -135,7 +135,7 @@ class RankWatch {
                               ". Give DataParallel a longer `timeout` if that is no fault"));
   }
 
-  /// Throws the error of a broken connection: first waits a moment for the other ranks' reports.
+  /// Throws RanksDiffer for a broken connection: another rank's report, if one comes within 7 s, or `error`.
   [[noreturn]] void explain(const std::string& point, const std::string& error) const {
     const auto until = Clock::now() + kPatienceForReports;
     while (Clock::now() < until) {
@@ -175,7 +175,7 @@ class RankWatch {
     std::string own_failure;                  // training: what ends this rank, for the others
     std::string seen_silence;                 // training: a silent rank that ends this one
     std::string reported_failure;             // watching: what ended another rank
-    std::vector<std::string> lives, places;   // watching: by rank, as last read; empty for those that are not
+    std::vector<std::string> lives, places;   // watching: by rank, as last read; empty if never read
     std::vector<Clock::time_point> changed;   // watching: by rank, when its heartbeat last changed
     Clock::time_point looked = Clock::now();  // watching: when the store last answered
 
@@ -223,7 +223,7 @@ class RankWatch {
       if (const std::string found = judge(now); !found.empty()) set(key("failure", now.fit), found);
     }
 
-    /// Writes the heartbeat, this rank's failure unless there is one already, and that it has read it.
+    /// Writes the heartbeat, this rank's failure unless the fit has one, and that the failure has been read.
     void publish(Look& now, std::uint64_t beat) {
       set(key("life", now.fit, rank), message(beat, ' ', now.point));
       now.failure = get(key("failure", now.fit));
@@ -245,8 +245,8 @@ class RankWatch {
       for (const std::int64_t other : watched) now.lives.push_back(get(key("life", now.fit, other)));
     }
 
-    /// Sets the watching thread's states by what was read. Returns a failure that the others have yet to
-    /// read: a silent rank that not all of them watch. Does nothing if the next fit has begun.
+    /// Updates the watching thread's states from what was read. Returns a failure to report to the others: a
+    /// silent rank that not all of them watch. Does nothing if the next fit has begun.
     [[nodiscard]] std::string judge(const Look& now) {
       const std::lock_guard lock(mutex);
       if (now.fit != fit) return {};

@@ -70,8 +70,8 @@ class ShardLayout final : public OptimizerShards {
     for (const auto& [key, left] : before)
       for (const ShardRange& range : left->ranges)
         loads_[static_cast<std::size_t>(range.rank)] -= range.count;
-    // Uncut parameters go first, largest first, each to the rank that has least. Then those that can be cut
-    // even out the rest.
+    // First come parameters that cannot be cut, largest first, each for the rank with the fewest elements.
+    // Then parameters that can be cut even out the rest.
     std::stable_sort(added.begin(), added.end(), [this](const Split* a, const Split* b) {
       const bool cut_a = may_cut(a->whole), cut_b = may_cut(b->whole);
       if (cut_a != cut_b) return cut_b;

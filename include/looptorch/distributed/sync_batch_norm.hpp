@@ -130,8 +130,8 @@ struct SynchronisedNorm : torch::autograd::Function<SynchronisedNorm> {
  private:
   enum class Pass { forward, backward };
 
-  /// Returns what a layer's exchange is called: a number that is the same on all ranks that run this layer,
-  /// and differs between passes, between numbers of values, and from every `Ranks::Turn`.
+  /// Returns the code of a layer's exchange: a number that is the same on all ranks that run this layer, and
+  /// differs between passes, between numbers of values, and from every `Ranks::Turn`.
   static double code_of(Pass pass, std::int64_t values) {
     return 10.0 + 2.0 * static_cast<double>(values) + (pass == Pass::backward ? 1.0 : 0.0);
   }

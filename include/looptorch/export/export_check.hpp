@@ -54,8 +54,8 @@ namespace looptorch::detail {
   return (a - b).abs().max().item<double>();
 }
 
-/// True if a forward on a device does not repeat its own bits, since some GPU operators add in any order, and
-/// `found` differs by about as much. False for a forward that differs from itself by more than rounding.
+/// True if `found` differs from `wanted` about as much as two calls of the forward differ from each other:
+/// some GPU operators add in any order. False if those calls differ by more than rounding, and on a CPU.
 template <class Repeat>
 [[nodiscard]] bool is_own_noise(const at::Tensor& wanted, const at::Tensor& found, const Repeat& repeat) {
   if (wanted.is_cpu() || !wanted.is_floating_point() || wanted.sizes() != found.sizes()) return false;
@@ -66,9 +66,9 @@ template <class Repeat>
          largest_difference(wanted, found) <= 8 * noise;
 }
 
-/// Throws ExportError unless the program gives the bits of `forward` at several sizes and for other values,
-/// or on a device what `is_own_noise` allows. `again` restores the random generators, so that both draw the
-/// same.
+/// Throws ExportError unless the program's outputs equal those of `forward` bit for bit, or on a device up to
+/// `is_own_noise`. Compares at several sizes, each with two sets of values. `again` restores the random
+/// generators, so that both draw the same numbers.
 template <class Forward>
 void check_program(const ExportedProgram& program, const Forward& forward,
                    const std::function<void()>& again) {

@@ -37,8 +37,8 @@
 namespace looptorch {
 namespace detail {
 
-/// Returns the program with its weights, constants and examples on `device`, and with arguments that name it,
-/// such as that of arange. Tensors already on that device are shared.
+/// Returns the program with its weights, constants and examples on `device`. Arguments that are devices, such
+/// as arange's, become `device`, too. Tensors already on `device` are shared.
 [[nodiscard]] inline ExportedProgram program_on_device(ExportedProgram program, at::Device device) {
   const auto move = [&](at::Tensor& tensor) {
     if (tensor.device() == device) return;
@@ -63,8 +63,8 @@ struct ExportOptions {
   std::vector<std::string> input_names = {};   ///< input_0, input_1, ... if empty
   std::vector<std::string> output_names = {};  ///< if given, outputs are a dictionary with these keys
   std::vector<DynamicDim> dynamic = {};        ///< sizes that stay open; all others are the example's
-  at::Device device = at::kCPU;                ///< on which the file's tensors lie when it is read
-  bool trust_value_reads = false;              ///< the forward reads values of tensors only to check them
+  at::Device device = at::kCPU;                ///< where readers of the file place its tensors
+  bool trust_value_reads = false;              ///< true if the forward reads tensors' values only for checks
 };
 
 /// Counts of what was written, and remarks.
@@ -77,8 +77,8 @@ struct ExportReport {
   std::vector<std::string> notes = {};
 };
 
-/// Throws ExportError for a model whose parameters or buffers hold NaN, by the name of the first: other
-/// programs would read it without a warning. export_model asks this.
+/// Throws ExportError for a model whose parameters or buffers hold NaN, naming the first of them: other
+/// programs would read the file without a warning. export_model calls this.
 inline void require_no_nan(const torch::nn::Module& model) {
   for (const auto& weights : {model.named_parameters(), model.named_buffers()})
     for (const auto& item : weights)
@@ -165,10 +165,10 @@ inline void write_program(const ExportedProgram& program, const std::filesystem:
   write_torchscript(program, path, type);
 }
 
-/// Bytes from which a constant is remarked on: it is probably a weight that was not registered.
+/// Bytes from which a constant is noted in the report: it is probably a weight that was not registered.
 inline constexpr std::size_t kLargeConstant = std::size_t{1} << 20;
 
-/// True if a call draws random numbers: not for dropout in eval mode, of recurrent layers and attention too.
+/// True if a call draws random numbers. False in eval mode for dropout, recurrent layers and attention.
 [[nodiscard]] inline bool draws(const ProgramNode& node) {
   const auto& declared = node.op.schema().arguments();
   for (std::size_t i = 0; i < declared.size(); ++i) {

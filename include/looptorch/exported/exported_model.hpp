@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a .pt2, written by torch.export.save or by export_model, as a module that can be trained. Read this
-// header first: a ProgramFile holds what was read, and a ModelRunner runs it through LibTorch's dispatcher.
-// So all policies work as on a module written in C++.
+// Reads a .pt2, written by torch.export.save or by export_model, as a module that can be trained. All
+// policies work as on a module written in C++. Read this header first: a ProgramFile holds what was read, and
+// a ModelRunner runs the program through LibTorch's dispatcher.
 #pragma once
 
 #include <looptorch/base/tensors/tensor_map.hpp>
@@ -31,14 +31,14 @@ namespace looptorch {
 /// The module behind ExportedModel. Its parameters, buffers and modules have Python's names.
 class ExportedModelImpl : public torch::nn::Module {
  public:
-  /// Reads the file. Its tensors are mapped: do not write to it in place meanwhile. Weights are on the CPU,
-  /// and require gradients as they did when they were exported. Throws FileError, and ExportedModelError for
-  /// a file that is not sound or needs what is not supported.
+  /// Reads the file. Its tensors are mapped: do not change the file in place while the model lives. Weights
+  /// are on the CPU, and require gradients as they did when they were exported. Throws FileError, and
+  /// ExportedModelError for a file that is damaged or needs unsupported features.
   explicit ExportedModelImpl(const std::filesystem::path& path)
       : torch::nn::Module("ExportedModel"), program_(path, *this), runner_(program_, *this) {}
 
-  /// Takes all inputs in the order of `inputs()`, and returns the outputs in that of `output_names()`. Throws
-  /// UsageError for inputs of a wrong number, type or size.
+  /// Takes all inputs in the order of `inputs()`, and returns the outputs in the order of `output_names()`.
+  /// Throws UsageError for inputs of a wrong number, type or size.
   std::vector<at::Tensor> forward(const std::vector<at::Tensor>& inputs) {
     warn_once_of_modes();
     return runner_.run(inputs);
@@ -47,7 +47,7 @@ class ExportedModelImpl : public torch::nn::Module {
   std::vector<at::Tensor> forward(const at::Tensor& first, const More&... more) {
     return forward(std::vector<at::Tensor>{first, more...});
   }
-  /// Takes the inputs by their names. Throws UsageError for one that is missing or not known, too.
+  /// Takes the inputs by their names. Also throws UsageError for a missing or an unknown name.
   std::vector<at::Tensor> forward_by_name(const TensorMap& inputs) {
     return forward(runner_.in_order(inputs));
   }
@@ -62,26 +62,26 @@ class ExportedModelImpl : public torch::nn::Module {
   /// Returns the position of an output. Throws UsageError for an unknown name.
   [[nodiscard]] std::size_t output(const std::string& name) const { return runner_.output(name); }
 
-  /// Returns what training usually has and this export lacks, such as "dropout of encoder.drop". A model
-  /// exported in eval mode computes the same in both modes; its first forward in training warns of that.
+  /// Returns the training behaviour that this export lacks, such as "dropout of encoder.drop". A model that
+  /// was exported in eval mode computes the same in both modes; its first forward in training warns of that.
   /// Empty for a model exported in training mode: its modes switch as in Python.
   [[nodiscard]] const std::vector<std::string>& lacks() const { return program_.modes.lacks; }
 
   /// Returns the operators that draw random numbers in eval mode, too, such as "bernoulli of drop": they have
-  /// no flag for the mode. run_decompositions() makes them of dropout of channels and of AlphaDropout. The
-  /// first forward in eval mode warns of that.
+  /// no flag for the mode. run_decompositions() turns dropout of channels and AlphaDropout into such
+  /// operators. The first forward in eval mode warns of them.
   [[nodiscard]] const std::vector<std::string>& random_in_eval() const {
     return program_.modes.random_in_eval;
   }
 
   /// Recomputes each module with a matching path, as "encoder.layers.*" (`*`, `?`, `[abc]`), in backward, and
   /// returns their number. Without a pattern, matches modules whose name is a number, as in an
-  /// nn.ModuleList or an nn.Sequential. Bits stay, as with checkpoint(). Throws UsageError if there are none,
-  /// or if they do not run one after the other.
+  /// nn.ModuleList or an nn.Sequential. Results keep their bits, as with checkpoint(). Throws UsageError if
+  /// no module matches, or if the modules do not run one after the other.
   std::size_t checkpoint_blocks(const std::string& pattern = {}, const CheckpointOptions& options = {}) {
     return runner_.recompute_blocks(pattern, options);
   }
-  /// Recomputes the nodes from one to another, both included, by their names in Python. Throws UsageError.
+  /// Recomputes the nodes from `first` to `last`, inclusive, which are names in Python. Throws UsageError.
   void checkpoint_between(const std::string& first, const std::string& last,
                           const CheckpointOptions& options = {}) {
     runner_.recompute_between(first, last, options);

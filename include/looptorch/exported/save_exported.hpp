@@ -86,8 +86,8 @@ inline void write_again(const ProgramFile& file, const std::filesystem::path& pa
 
 }  // namespace detail::exported
 
-/// Writes the program that the model was read from with its current weights, whole or not at all. Throws
-/// UsageError for a model with adapters, and FileError.
+/// Writes the program that the model was read from, with the model's current weights, whole or not at all.
+/// Throws UsageError for a model with adapters or 8-bit weights, and FileError.
 inline void save_exported(const ExportedModel& model, const std::filesystem::path& path) {
   detail::exported::write_again(model->program(), path);
 }

@@ -36,8 +36,8 @@ struct DevicePeak {
   }
 };
 
-/// Returns the seconds that FLOPs take at a device's peak. Divided by the seconds taken, that is the
-/// "model FLOPs utilisation" (Chowdhery et al. 2022). Nothing if it has no peak for some of them.
+/// Returns the seconds that FLOPs take at a device's peak. Divided by the seconds taken, this is the model
+/// FLOPs utilisation, MFU (Chowdhery et al. 2022). Empty if the device lacks a peak for some of the FLOPs.
 [[nodiscard]] inline std::optional<double> seconds_at_peak(const Flops& flops, const DevicePeak& peak) {
   constexpr double kTera = 1e12;
   double seconds = 0;
@@ -116,8 +116,8 @@ inline constexpr std::array kKnownPeaks{
 
 }  // namespace detail
 
-/// Returns the peaks of a device by its name, such as "NVIDIA A10" or "Tesla T4". Nothing for unknown ones:
-/// another clock or power limit ("Laptop GPU", "Max-Q"), or a part of a GPU.
+/// Returns the peaks of a device by its name, such as "NVIDIA A10" or "Tesla T4". Empty for unknown devices:
+/// other GPUs, variants with other clocks or power limits ("Laptop GPU", "Max-Q"), and parts of a GPU.
 [[nodiscard]] inline std::optional<DevicePeak> peak_of_device(std::string_view name) {
   constexpr std::string_view kMaker = "NVIDIA ";
   if (name.starts_with(kMaker)) name.remove_prefix(kMaker.size());

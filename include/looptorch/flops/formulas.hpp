@@ -37,19 +37,19 @@ std::int64_t matmul_flops(OperatorInputs inputs) {
   return b.dim() < 2 ? 0 : 2 * a.numel() * b.size(-1);
 }
 
-/// A weight of `[N, K]` after rows of K numbers.
+/// Input 0 is `[..., K]`, input 1 a weight `[N, K]`.
 inline std::int64_t linear_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1)) return 0;
   return 2 * inputs[0].toTensor().numel() * shape(inputs, 1).front();
 }
 
-/// Each position of a convolution multiplies all of the weight, forward and for either gradient. Positions
-/// are those of the output, or of the input of a transposed one. `x` is `[N, C, ...]`.
+/// Each position of a convolution multiplies all of the weight, in forward and for either gradient. `places`
+/// are the sizes of the output, or of a transposed convolution's input. `x` is `[N, C, ...]`.
 inline std::int64_t at_places(const at::Tensor& x, c10::IntArrayRef places, const at::Tensor& weight) {
   return 2 * x.size(0) * c10::multiply_integers(places) * weight.numel();
 }
 
-/// (input, weight, bias, stride, padding, dilation, transposed, ...).
+/// Inputs: input, weight, bias, stride, padding, dilation, transposed, and others that do not matter.
 inline std::int64_t convolution_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1)) return 0;
   const auto& x = inputs[0].toTensor();
@@ -67,8 +67,8 @@ inline std::int64_t convolution_flops(OperatorInputs inputs) {
   return at_places(x, places, weight);
 }
 
-/// (gradient of the output, input, weight, bias's sizes, stride, padding, dilation, transposed, output
-/// padding, groups, which gradients are computed: of the input, the weight, the bias).
+/// Inputs: gradient of the output, input, weight, bias's sizes, stride, padding, dilation, transposed, output
+/// padding, groups, and which gradients are computed: of the input, the weight, the bias.
 inline std::int64_t convolution_backward_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, 0) || !has_shape(inputs, 1) || !has_shape(inputs, 2)) return 0;
   const bool transposed = inputs[7].toBool();
@@ -78,9 +78,8 @@ inline std::int64_t convolution_backward_flops(OperatorInputs inputs) {
          at_places(inputs[1].toTensor(), shape(inputs, transposed ? 1 : 0).slice(2), inputs[2].toTensor());
 }
 
-/// Queries `[B, H, T, d]` as input Q, keys `[.., S, d]` and values `[.., S, e]` after them: each pair of a
-/// query and a key takes `OfKeys` products over d and `OfValues` over e. Masks, also causal ones, save
-/// nothing here.
+/// Inputs from Q on: queries `[B, H, T, d]`, keys `[.., S, d]`, values `[.., S, e]`. Each pair of a query and
+/// a key takes `OfKeys` products over d and `OfValues` over e. Masks, even causal ones, reduce nothing here.
 template <std::size_t Q, std::int64_t OfKeys, std::int64_t OfValues>
 std::int64_t attention_flops(OperatorInputs inputs) {
   if (!has_shape(inputs, Q) || !has_shape(inputs, Q + 1) || !has_shape(inputs, Q + 2)) return 0;

@@ -26,7 +26,7 @@ namespace looptorch::detail {
   return streams.of(device);
 }
 
-/// Records what `body` issues, beside the current stream. There must be a GraphGenerator of `graph`.
+/// Records what `body` issues on `capture_stream`, here the current one. Needs a GraphGenerator of `graph`.
 template <class Body>
 void capture_graph(DeviceGraph& graph, c10::Device device, const Body& body) {
   // While LibTorch records, it neither uses nor releases the blocks that eager work has left.

@@ -19,8 +19,8 @@
 namespace looptorch {
 
 /// A function's work on a device as a graph. A replay reads and writes the memory that the function read and
-/// wrote when it was recorded: keep that alive, copy new inputs into it, and read the results from it before
-/// another call that shares this one's memory is replayed.
+/// wrote when it was recorded: keep this memory alive, copy new inputs into it, and read its results before
+/// another call that shares it is replayed.
 ///
 /// The function must have run before, so that libraries are loaded. It must not wait for the device, draw
 /// random numbers, or depend on anything on the host that changes.

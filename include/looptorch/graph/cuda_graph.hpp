@@ -29,9 +29,8 @@
 
 namespace looptorch::detail {
 
-/// Returns the offset that the draws of a recording have reached. In newer versions of LibTorch a state has
-/// one for each recording, made by its first draw (a graph's state knows no other recording): null before
-/// that.
+/// Returns where a generator state has the offset that a recording's draws have reached. In newer versions of
+/// LibTorch the recording's first draw makes it: null before. A graph's state has no other recording.
 template <class State>
 [[nodiscard]] auto* recorded_offset(State& state) {
   if constexpr (requires { state.offset_intragraph_; })

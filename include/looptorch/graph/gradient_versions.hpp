@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Records the gradients of parameters before a backward that is captured, or that shows what a capture needs.
-// GradientVersions finds which gradients the backward has changed. GradientHandles puts the former gradients
-// back after a failed capture.
+// Records the gradients of parameters before a backward that is captured, or that warms up for a capture.
+// GradientVersions finds which gradients the backward has changed. GradientHandles restores the former
+// gradients after a failed capture.
 #pragma once
 
 #include <ATen/core/Tensor.h>

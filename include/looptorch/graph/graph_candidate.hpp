@@ -55,8 +55,8 @@ struct GraphCandidate {
   [[nodiscard]] DeviceGraphMaker maker() { return device_graph_maker(device().type()); }
   [[nodiscard]] bool is_whole_window() { return looptorch::detail::is_whole_window(engine, work()); }
 
-  /// Returns why this micro-batch cannot be a graph: by the fit, by the window, by its tensors; null if it
-  /// may be one.
+  /// Returns why the fit, the window or the batch's tensors exclude a graph; null if the micro-batch may be
+  /// one.
   [[nodiscard]] const char* reason_against_graph() {
     if (!maker()) return graph_reasons::kNoGraphs;
     if (engine.window().shared.ranks > 0) return graph_reasons::kSeveralRanks;

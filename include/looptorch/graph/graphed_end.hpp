@@ -42,7 +42,7 @@ namespace looptorch::detail {
 template <std::size_t I, class Engine>
 class GraphedEnd {
  public:
-  /// `context` is of the update that the window makes, before any policy has seen it.
+  /// `context` belongs to the window's update; no policy has seen it yet.
   GraphedEnd(Engine& engine, MicroBatchGraphs& graphs, UpdateContext& context)
       : engine_(engine), graphs_(graphs), context_(context) {}
 
@@ -140,7 +140,7 @@ class GraphedEnd {
       end.refused = graph_reasons::kEndsDiffer;
       return;
     }
-    // In a pool of its own: other graphs would write to what it leaves.
+    // In a pool of its own: in a shared one, other graphs would overwrite its results.
     auto graph = device_graph_maker(device().type())(device(), nullptr);
     try {
       end.keep_gradients_of(view().parameters);

@@ -28,8 +28,8 @@ class HostCopyWatch {
   HostCopyWatch(const HostCopyWatch&) = delete;
   HostCopyWatch& operator=(const HostCopyWatch&) = delete;
 
-  /// Throws Error if something was copied between host and device. A callback cannot: LibTorch would catch
-  /// it.
+  /// Throws Error if something was copied between host and device. A callback cannot throw: LibTorch would
+  /// catch the exception.
   void check() const {
     if (found() == kNone) return;
     throw Error(message("copy_ copies ", found() == kUpload ? "from the host to the device" : "to the host",

@@ -47,7 +47,7 @@ class MicroBatchGraphs {
 
   [[nodiscard]] bool lies_on(c10::Device device) const { return assumptions_.lies_on(device); }
 
-  /// Returns the entry of an update's windows.
+  /// Returns the graph of an update's window ends.
   EndGraph& end(std::size_t update) { return ends_[update]; }
 
   /// Returns the buffers of an update's losses.
@@ -55,7 +55,7 @@ class MicroBatchGraphs {
     return losses_.try_emplace(update, device).first->second;
   }
 
-  /// True if all gradients of these parameters, at least one, are those that graphs add to.
+  /// True if any of these parameters has a gradient, and graphs add to every such gradient.
   [[nodiscard]] bool keeps_gradients(const std::vector<at::Tensor>& parameters) const {
     bool some = false;
     for (const at::Tensor& parameter : parameters) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes the CTC loss (Graves et al. 2006) without a wait for the device, so a graph can capture it;
 // LibTorch's CTC loss copies the lengths to the host in each forward. On NVIDIA's GPUs, forward and backward
-// take one kernel each. In fp64 and on other accelerators they take some tensor operations per frame. On a
-// CPU they are LibTorch's.
+// take one kernel each; in fp64 and on other accelerators, some tensor operations per frame. A CPU runs
+// LibTorch's CTC loss.
 //
 // Shapes: T frames, N clips, C classes, L labels, S = 2L + 1 states: labels with blanks around each.
 #pragma once
@@ -117,7 +117,7 @@ inline at::Tensor ctc_gradient_by_kernel(const CtcBatch& batch, const CtcPaths& 
 /// Each clip's states.
 struct CtcStates {
   at::Tensor labels_NS,
-      log_probs_TNS;       ///< Of each state; beyond the clip's states the blank, without a path.
+      log_probs_TNS;       ///< Of each state. States that a clip lacks are blanks that no path reaches.
   at::Tensor may_skip_NS;  ///< True if a path may come from the state before last.
   at::Tensor ends_NS;      ///< 0 for the last two states, else no path.
   at::Tensor frames_N1;
@@ -140,7 +140,7 @@ struct CtcStates {
     frames_N1 = batch.input_lengths_N.clamp(0, batch.frames()).unsqueeze(1);
   }
 
-  /// Returns the row of `by` states before each.
+  /// Returns for each state the value of the state `by` places before it; `fill` where there is none.
   static at::Tensor earlier(const at::Tensor& row_NS, std::int64_t by, double fill = kNoPath) {
     if (by >= row_NS.size(1) || -by >= row_NS.size(1)) return at::full_like(row_NS, fill);
     return at::constant_pad_nd(row_NS, {by, -by}, fill);
@@ -263,9 +263,9 @@ inline void check_ctc(const CtcBatch& batch) {
 
 /// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes
 /// log-probabilities `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text,
-/// and each clip's frames; targets and lengths are int64, all on one device. Computes and returns fp32, or
-/// fp64 for fp64. On an accelerator lengths beyond the tensors' count as all, and a label without a class is
-/// undefined behaviour; a CPU throws. Never waits for the device. Throws UsageError for shapes and types.
+/// and each clip's number of frames; targets and lengths are int64, all on one device. Returns fp32, or fp64
+/// for fp64. Lengths beyond the tensors' are clamped on an accelerator, and throw on a CPU. A label without a
+/// class is undefined behaviour. Never waits for the device. Throws UsageError for wrong shapes or types.
 [[nodiscard]] inline at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets_NL,
                                          const at::Tensor& input_lengths_N,
                                          const at::Tensor& target_lengths_N, CtcOptions options = {}) {

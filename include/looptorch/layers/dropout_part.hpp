@@ -36,7 +36,7 @@ class DropoutPart {
     return result;
   }
   [[nodiscard]] at::Tensor unpack() const { return kept_.unpack(); }
-  /// Returns the result of the same random numbers; `kept` is unpacked.
+  /// Returns the result with the same random numbers; `kept` is the unpacked mask.
   [[nodiscard]] at::Tensor again(const at::Tensor& x, const at::Tensor& kept) const {
     if (rate_ == 0) return x;
     return kept.scalar_type() == at::kBool ? x * kept * (1 / (1 - rate_)) : x * kept;

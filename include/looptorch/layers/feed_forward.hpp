@@ -36,7 +36,7 @@ enum class Activation { gelu, silu };
 struct FeedForwardOptions {
   Activation activation = Activation::gelu;
   double dropout = 0;  ///< rate, after the activation and after the second matmul; 0 outside of training
-  double scale = 1;    ///< of what is added to x
+  double scale = 1;    ///< factor of the branch that is added to x
 };
 
 namespace detail {
@@ -44,7 +44,7 @@ namespace detail {
 [[nodiscard]] inline at::Tensor activate(const at::Tensor& x, Activation activation) {
   return activation == Activation::gelu ? at::gelu(x) : at::silu(x);
 }
-/// Returns the gradient of x; `create_graph` if it is differentiated again, as silu_backward cannot be.
+/// Returns the gradient of x. With `create_graph`, it can be differentiated again; silu_backward cannot.
 [[nodiscard]] inline at::Tensor activation_gradient(const at::Tensor& gradient, const at::Tensor& x,
                                                     Activation activation, bool create_graph) {
   if (activation == Activation::gelu) return at::gelu_backward(gradient, x);
@@ -140,8 +140,8 @@ class FeedForwardBackward final : public torch::autograd::Node {
     return drops_[0].again(activate(saved.hidden, options_.activation), saved.kept[0]);
   }
 
-  /// Sets the gradients of the second layer's parameters. Returns that of its input; undefined if nothing
-  /// before the layer needs it.
+  /// Sets the gradients of the second layer's parameters. Returns the gradient of the layer's input;
+  /// undefined if nothing before the layer needs it.
   [[nodiscard]] at::Tensor down_gradients(Tensors& result, const at::Tensor& of_result, Saved& saved,
                                           bool create_graph) const {
     at::Tensor gradient = options_.scale == 1 ? of_result : of_result * options_.scale;
@@ -157,7 +157,7 @@ class FeedForwardBackward final : public torch::autograd::Node {
                                              : at::Tensor();
   }
 
-  /// Does what `down_gradients` does for the first layer. `gradient` is that of the result after dropout.
+  /// Does for the first layer what `down_gradients` does. `gradient` is the gradient of the dropout's result.
   [[nodiscard]] at::Tensor up_gradients(Tensors& result, at::Tensor gradient, Saved& saved,
                                         bool create_graph) const {
     gradient = drops_[0].gradient(gradient, saved.kept[0], create_graph);

@@ -34,7 +34,7 @@ namespace looptorch {
 namespace detail {
 
 /// True if one matmul can replace the layers' own and is faster: copying a large weight takes longer than
-/// the calls that it saves. An accelerator's limit is above the attention of every Whisper.
+/// the calls that it saves. On an accelerator, the attention weights of every Whisper are below the limit.
 [[nodiscard]] inline bool are_joined(const at::Tensor& input, at::TensorList weights, at::TensorList biases,
                                      bool input_learns) {
   constexpr std::int64_t kMaxOnCpu = 1 << 16, kMaxOnAccelerator = 1 << 23;

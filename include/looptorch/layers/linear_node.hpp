@@ -38,7 +38,7 @@ struct HeadLayout {
   at::Tensor residual{};   ///< Added to one layer's output, `[..., N]`, if it is defined.
 };
 
-/// x W^T + b by layers, and its gradients.
+/// The backward node of x W^T + b for several layers of one input; `outputs` makes it.
 class LinearBackward final : public torch::autograd::Node {
  public:
   using Tensors = torch::autograd::variable_list;
@@ -87,7 +87,7 @@ class LinearBackward final : public torch::autograd::Node {
  private:
   /// Returns the index of the residual among the node's inputs: after x, weights and biases.
   [[nodiscard]] std::size_t residual_at() const { return 1 + matmul_.parameters(); }
-  /// Returns rows as the input lies, in its type.
+  /// Returns rows in the input's layout and type.
   [[nodiscard]] at::Tensor as_input(const at::Tensor& rows) const {
     if (input_heads_ == 0) return as(rows.view(sizes_), input_type_);
     return as(rows.view({sizes_[0], sizes_[2], input_heads_, -1}).transpose(1, 2), input_type_);
@@ -121,18 +121,18 @@ class LinearBackward final : public torch::autograd::Node {
   std::optional<at::ScalarType> residual_type_;  ///< Empty if there is none.
 };
 
-/// True if a graph of autograd can have a node of ours on this input.
+/// True if one of looptorch's nodes can take this input in autograd's graph.
 [[nodiscard]] inline bool takes_node(const at::Tensor& input) {
   return at::GradMode::is_enabled() && !c10::InferenceMode::is_enabled() && input.layout() == at::kStrided &&
          !input.is_nested();
 }
-/// True for a tensor whose derivative is computed forward, which a node of ours would drop.
+/// True for a tensor with a forward-mode derivative, which looptorch's nodes would drop.
 [[nodiscard]] inline bool has_tangent(const at::Tensor& tensor) {
   return tensor._fw_grad(/*level=*/0).defined();
 }
 
-/// True if a parameter has the matmul's `type`, or autocast casts it to that. If autocast has cached the cast
-/// in a forward without gradients, replaces the parameter by it: at::linear gives it no gradient then either.
+/// True if a parameter has the matmul's `type`, or autocast casts it to `type`. If autocast cached this cast
+/// in a forward without gradients, replaces the parameter by the cast: it gets no gradient, as in at::linear.
 [[nodiscard]] inline bool is_castable(at::Tensor& parameter, at::ScalarType type) {
   if (parameter.scalar_type() == type) return true;
   const auto device = parameter.device().type();

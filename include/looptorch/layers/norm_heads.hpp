@@ -89,8 +89,8 @@ class NormHeadsBackward final : public torch::autograd::Node {
     return as(norm_.again(saved.norm), matmul.type()).view({-1, matmul.width()});
   }
 
-  /// Appends the gradients of each part's parameters to `result`. Returns that of the norm's result;
-  /// undefined if nothing before it needs one, or no output has one.
+  /// Appends the gradients of each part's parameters to `result`. Returns the gradient of the norm's result;
+  /// undefined if nothing before it needs a gradient, or if no output has one.
   [[nodiscard]] at::Tensor part_gradients(Tensors& result, Tensors& gradients, Saved& saved,
                                           bool create_graph) {
     const auto rows = [&]() -> const at::Tensor& {

@@ -108,7 +108,7 @@ class NormPart {
 }
 
 /// True if a node can compute the matmul of rows of `width` and a layer's parameters. Replaces parameters by
-/// the casts that autocast keeps of a forward without gradients, as `is_castable` does.
+/// the casts that autocast has cached in a forward without gradients, as `is_castable` does.
 [[nodiscard]] inline bool takes_layer(const at::Tensor& x, std::int64_t width, at::Tensor& weight,
                                       at::Tensor& bias) {
   const auto fits = [&](at::Tensor& tensor) {

@@ -37,7 +37,7 @@ namespace looptorch::detail {
   return (by_heads ? x.transpose(1, 2) : x).reshape({-1, width});
 }
 
-/// Returns the tensor in a type: a call less than `to` if it has that.
+/// Returns the tensor in `type`. Does not call `to` if the tensor has that type already.
 [[nodiscard]] inline at::Tensor as(const at::Tensor& tensor, at::ScalarType type) {
   return tensor.scalar_type() == type ? tensor : tensor.to(type);
 }

@@ -14,12 +14,11 @@
 
 namespace looptorch {
 
-/// Calls `f(arguments...)` and saves only the arguments for backward, which calls it again. `f` is a callable
-/// or a module holder. It is copied: what it captures by reference must live until backward. It must do the
-/// same both times, and not write to its arguments or parameters. The default random generators and autocast
-/// are restored automatically; for a module holder also its modes, its buffers and which parameters are
-/// trained. Buffers that a function writes to, such as those of a BatchNorm that it calls, must be listed in
-/// the options.
+/// Calls `f(arguments...)` and saves only the arguments; backward calls `f` again. `f`, a callable or a
+/// module holder, is copied: what it captures by reference must live until backward. `f` must do the same
+/// both times, and not write to its arguments or parameters. The default random generators and autocast are
+/// restored automatically; for a module holder also its modes, its buffers and which parameters are trained.
+/// Buffers that a function writes to, as a BatchNorm's that it calls, must be listed in the options.
 ///
 /// A default generator is shared by all threads. If another thread draws from it while a block runs, backward
 /// throws, since the numbers cannot be told apart. Use a separate generator in that thread. For a block that
@@ -27,9 +26,9 @@ namespace looptorch {
 /// that only reads its buffers.
 ///
 /// Throws CheckpointError if `f` writes to an argument or parameter. Backward throws it if `f` behaves
-/// differently when recomputed, or if something that it reads has changed since. An exception of no standard
-/// type passes through `f` to end the second run, unless `f` is noexcept. If `f` only calls noexcept
-/// functions, set `early_stop = false`. Without gradients it is a plain call.
+/// differently when recomputed, or if something that `f` reads has changed since. To end the second run
+/// early, an exception that is no std::exception is thrown through `f`, unless `f` is noexcept. If `f` only
+/// calls noexcept functions, set `early_stop = false`. Without gradients this is a plain call.
 template <class F, class... Arguments>
 requires(!std::same_as<std::remove_cvref_t<F>, CheckpointOptions>) decltype(auto)
     checkpoint(F&& f, Arguments&&... arguments) {

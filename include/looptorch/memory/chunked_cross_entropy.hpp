@@ -60,7 +60,7 @@ struct RowFactors {
   }
 };
 
-/// The tensors that forward saves for backward. One that is not needed is undefined, and comes back so.
+/// The tensors that forward saves for backward. Tensors that are not needed are undefined, also in backward.
 struct SavedForBackward {
   at::Tensor hidden_ND, weight_VD, bias_V, labels_N, log_sum_N;
   at::Tensor log_sum_factor_N, label_factor_N, smoothing_factor_N, class_weights_V, total;
@@ -100,10 +100,10 @@ struct RowSums {
   }
 };
 
-/// Turns a chunk's scores into the loss's derivatives by them.
+/// Turns a chunk's scores into the gradient of the loss with respect to these scores.
 class ScoreSlopes {
  public:
-  /// `gradient` is that of the loss.
+  /// `gradient` is the gradient of the loss, a scalar.
   ScoreSlopes(const SavedForBackward& saved, const at::Tensor& gradient) : saved_(saved) {
     // If no label counts, the loss is NaN and its gradients are zeros, as in at::cross_entropy_loss.
     const at::Tensor scale = gradient / at::where(saved.total.eq(0), 1, saved.total);
@@ -113,7 +113,7 @@ class ScoreSlopes {
     if (saved.smoothing_factor_N.defined()) smoothing_factor_N1_ = scaled(saved.smoothing_factor_N);
   }
 
-  /// Returns the derivatives, in the memory of the scores.
+  /// Returns the gradient, in the memory of the scores.
   [[nodiscard]] at::Tensor of(const ScoreChunk& chunk) const {
     at::Tensor slope_NC = chunk.scores_NC;
     slope_NC.sub_(saved_.log_sum_N.unsqueeze(1)).exp_().mul_(log_sum_factor_N1_);
@@ -145,7 +145,7 @@ class ChunkedGradients {
     if (of_bias) bias_V_ = at::empty_like(saved.bias_V);
   }
 
-  /// Adds what the chunk's scores contribute, given the loss's derivatives by them.
+  /// Adds a chunk's contribution, given the gradient of its scores.
   void add(const ScoreChunk& chunk, const at::Tensor& wide_slope_NC) {
     if (bias_V_.defined()) part_of(bias_V_, chunk).copy_(wide_slope_NC.sum(0));
     const at::Tensor& hidden_ND = scores_.hidden_ND();
@@ -267,9 +267,9 @@ inline void check_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 /// Returns the cross-entropy, a scalar in fp32 at least, of the scores `hidden weight_VD^T + bias` against
 /// `labels`: the mean over the labels that count, weighted as in at::cross_entropy_loss; NaN if none counts.
 /// `hidden` is `[..., D]`, `labels` int64 `[...]`. Loss and gradients equal the plain computation's up to the
-/// order of sums. Under autocast computes matmuls in its type and all else in fp32, but fp64 in fp64. Adds
-/// directly to an existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated once.
-/// Throws UsageError for wrong shapes and options, and on a CPU for labels that name no class.
+/// order of sums. Under autocast, matmuls run in its type and all else in fp32; fp64 inputs stay in fp64.
+/// Adds directly to an existing gradient of `weight_VD`, unless hooks wait for it. Can be differentiated
+/// once. Throws UsageError for wrong shapes and options, and on a CPU for labels that name no class.
 [[nodiscard]] inline at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight_VD,
                                                       const at::Tensor& labels,
                                                       const CrossEntropyOptions& options = {}) {

@@ -33,7 +33,7 @@ struct EmbeddingRows : torch::autograd::Function<EmbeddingRows> {
               {}};
     const at::Tensor rows_ND = gradient.reshape({-1, weight_VD.size(1)}).to(weight_VD.scalar_type());
     sum.update([&, ids_N = ids.flatten()](const at::Tensor& sum_VD) {
-      // Each of the two adds in a fixed order on its devices, and the other does not.
+      // The order of sums is fixed for index_add_ on a CPU, and for index_put_ elsewhere, but not vice versa.
       if (computes_on_cpu(sum_VD))
         sum_VD.index_add_(0, ids_N, rows_ND);
       else
@@ -45,8 +45,8 @@ struct EmbeddingRows : torch::autograd::Function<EmbeddingRows> {
 
 }  // namespace detail
 
-/// Returns the rows `[..., D]` of `weight_VD` that `ids`, int64 of any shape, name. Equals at::embedding, and
-/// its gradient up to the order of sums. Adds to an existing gradient row by row, unless hooks wait for it.
+/// Returns the rows `[..., D]` of `weight_VD` at `ids`, int64 `[...]`. Equals at::embedding; gradients differ
+/// in the order of sums only. Adds to an existing gradient row by row, unless hooks wait for it.
 [[nodiscard]] inline at::Tensor embedding_rows(const at::Tensor& weight_VD, const at::Tensor& ids) {
   if (weight_VD.dim() != 2)
     throw UsageError(message("embedding_rows takes weights of shape [V, D], got ", weight_VD.sizes()));

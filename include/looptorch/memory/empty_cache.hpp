@@ -13,9 +13,9 @@
 
 namespace looptorch {
 
-/// Releases the unused memory of `device` and returns the released bytes: 0 if the device has no such cache,
-/// as a CPU, or has not been used. Without an index it is the current device of its type. Waits for the
-/// device.
+/// Releases the unused memory of `device` and returns the released bytes: 0 for a CPU, which has no such
+/// cache, and for a device that has not been used. A device without an index means the current one of its
+/// type. Waits for the device.
 inline std::int64_t empty_cache(c10::Device device) {
   auto* allocator = detail::caching_allocator(device);
   if (!allocator) return 0;

@@ -30,10 +30,10 @@ struct AccumulatorMutex : torch::autograd::Node {
   }
 };
 
-/// The gradient of `weight` to which the running backward function may add. It is false if the function must
-/// return its gradient to autograd: `weight` is not a leaf or has no gradient yet, hooks wait for it, only
-/// chosen gradients are computed (torch::autograd::grad, or backward with `inputs`), or they are
-/// differentiated again.
+/// The gradient of `weight` to which the running backward function may add. Converts to false if the function
+/// must return its gradient to autograd: `weight` is not a leaf or has no gradient yet, hooks wait for the
+/// gradient, only chosen gradients are computed (torch::autograd::grad, or backward with `inputs`), or
+/// gradients are differentiated again.
 class GradientToAddTo {
  public:
   GradientToAddTo() = default;

@@ -16,7 +16,7 @@ struct HeldMemory {
   std::int64_t averages = 0;   ///< Averages of weights (AverageWeights).
   std::int64_t copies = 0;     ///< Other copies that policies will keep, as RestoreBest does.
   std::int64_t snapshot = 0;   ///< Host memory besides tensors: a snapshot's copy of the run.
-  std::int64_t uncounted = 0;  ///< The part, on a CPU, made before HostMemory began to count.
+  std::int64_t uncounted = 0;  ///< On a CPU: the part allocated before HostMemory began to count.
 };
 
 }  // namespace looptorch

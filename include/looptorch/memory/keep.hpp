@@ -41,8 +41,8 @@ std::decay_t<std::invoke_result_t<F, Inputs...>> keep(F&& f, Inputs&&... inputs)
   return detail::call_kept<Result>(block->block(), given, call);
 }
 
-/// Does what `keep` does in a block of CheckpointMode::light, and calls `f` in any other. For matmuls and
-/// convolutions: the operations between them cost little time to recompute, and as much memory to save.
+/// Equals `keep` in a block of CheckpointMode::light, and a plain call elsewhere. Use it for matmuls and
+/// convolutions: results of the operations between them take as much memory, but little time to recompute.
 template <class F, class... Inputs>
 std::decay_t<std::invoke_result_t<F, Inputs...>> keep_product(F&& f, Inputs&&... inputs) {
   detail::BlockKeeper* const block = detail::BlockKeeper::current();

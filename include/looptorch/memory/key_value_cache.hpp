@@ -38,8 +38,8 @@ struct QueriesKeyValues {
 
 /// The past of a self-attention layer, in preallocated memory. Capacity grows by doubling: decoding L tokens
 /// copies at most 2 L positions a row. Holds at most twice the memory of its positions (and at least 32
-/// positions); `select` that keeps the number of rows doubles that once, since it reads from one block and
-/// writes to the other.
+/// positions). The first `select` that keeps the number of rows doubles this memory: it reads from one block
+/// and writes to another.
 ///
 /// A copy has memory of its own. Not for training: appending records nothing for backward.
 class KeyValueCache {
@@ -60,15 +60,15 @@ class KeyValueCache {
   /// Returns the number of positions that fit without reallocation.
   [[nodiscard]] std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
-  /// Returns what is held, `[B, H, S, d]` each: views without a copy, valid until the next `select`.
+  /// Returns the stored keys and values, `[B, H, S, d]` each: views, valid until the next `select`.
   [[nodiscard]] KeyValues view() const;
 
   /// Appends N positions, `[B, H, N, d]` each. Throws UsageError for keys or values of another shape, type or
   /// device than those held, and for any that require gradients.
   void append(const KeyValues& next);
 
-  /// Takes the rows that `rows` (int64 `[R]`, on the device of the keys) lists, in its order: those that
-  /// continue, or the parents of a beam. A row may be listed several times.
+  /// Replaces the rows by those that `rows` (int64 `[R]`, on the device of the keys) lists, in its order: the
+  /// rows that continue, or the parents of a beam. A row may be listed several times.
   void select(const at::Tensor& rows);
 
  private:

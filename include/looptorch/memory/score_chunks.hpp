@@ -21,7 +21,7 @@ struct ScoreChunk {
   at::Tensor scores_NC;  ///< In fp32 at least.
 };
 
-/// Computes scores class by class, in the type that autocast chooses.
+/// Computes scores chunk by chunk, with matmuls in `type`, the one that autocast chooses.
 class ChunkedScores {
  public:
   ChunkedScores(const at::Tensor& hidden_ND, const at::Tensor& weight_VD, const at::Tensor& bias_V,
@@ -59,7 +59,7 @@ class ChunkedScores {
   std::int64_t classes_ = 0;
 };
 
-/// Returns, for each row whose label lies in the chunk, its column there; elsewhere column 0 and false.
+/// For each row, whether its label lies in the chunk, and the label's column there; column 0 if it does not.
 struct LabelColumns {
   LabelColumns(const at::Tensor& labels_N, const ScoreChunk& chunk) {
     const at::Tensor columns_N = labels_N - chunk.first;

@@ -38,7 +38,7 @@ struct DryMemory {
   HeldMemory held;          ///< After two windows, so that moments are there.
   std::int64_t needed = 0;  ///< The peak; on a device including its allocator's unused blocks.
   bool out_of_memory = false;
-  bool stopped = false;  ///< It ended early, since it needed more than `most`.
+  bool stopped = false;  ///< True if the steps ended early, since they needed more than `most`.
 };
 
 namespace detail {
@@ -162,7 +162,7 @@ class DryRun {
     return Engine::kStreams ? std::min<std::int64_t>(length, 2) : length;
   }
 
-  /// Takes no further micro-batch once one needed more than `most` bytes.
+  /// Runs a window. Ends it early after a micro-batch that needed more than `most` bytes.
   void window(const Batch& batch, std::int64_t most, PhaseProbe& probe) {
     Kept kept;
     const std::int64_t count = micro_batches();
@@ -178,7 +178,7 @@ class DryRun {
     rethrow_from_hooks(engine_);
   }
 
-  /// Gives the loop a batch; if a CPU simulates a device, the copy that the loop would make there.
+  /// Gives the loop a batch; if a CPU simulates a device, a copy in place of the loop's copy to the device.
   void take(Kept& kept, const Batch& batch) {
     if constexpr (std::is_copy_constructible_v<Batch>)
       if (HostMemory::device()) {

@@ -41,8 +41,8 @@ class DryScope {
         backup_(backup_on_host(engine)),
         backup_bytes_(is_host_counted_ ? counter.read().allocated - before_ : 0) {}
 
-  /// Calls `steps`, and restores the run whether they return or throw. On a CPU they may allocate up to
-  /// `limit` bytes beside the backup.
+  /// Calls `steps`, and restores the run whether `steps` returns or throws. On a CPU, `steps` may allocate up
+  /// to `limit` bytes besides the backup.
   template <class Steps>
   void run(std::int64_t limit, const Steps& steps) {
     std::exception_ptr thrown;

@@ -36,7 +36,7 @@ struct PreflightTrial {
   std::int64_t needed = 0;  ///< Bytes at the peak, or until memory ran out.
   bool out_of_memory = false;
   bool fits = false;
-  std::string error = {};  ///< Why it cannot run at all, as BatchNorm on one sample; empty if it can.
+  std::string error = {};  ///< Why the run then fails, as BatchNorm on one sample; empty if it does not.
 };
 
 /// The verdict of a preflight, the measured peak and its parts, and the changes tried. Sizes are in bytes.

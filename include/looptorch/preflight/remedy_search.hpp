@@ -151,7 +151,7 @@ inline constexpr bool all_saved = false;
 template <class... Updates>
 inline constexpr bool all_saved<std::tuple<Updates...>> = (is_saved<Updates> && ...);
 
-/// Checks a call of preflight or find_micro_batch. Their steps are undone, for which optimizers are saved.
+/// Checks a call of preflight or find_micro_batch. To undo dry steps, optimizers must have a state to save.
 template <class Trainer, class Batches>
 struct CheckDrySteps {
   using Updates =

@@ -107,7 +107,7 @@ class Trials {
       if (all % size == 0) sizes.push_back(size);
     return sizes;
   }
-  /// Returns the reader's words for micro-batches of this size.
+  /// Returns how the report names windows of micro-batches of this size.
   [[nodiscard]] std::string window_text(std::int64_t size) {
     const auto& batches = options_.remedies.batches;
     return batches ? batches(size, window_samples() / size) : std::to_string(size);
@@ -136,8 +136,8 @@ class Trials {
   [[nodiscard]] bool fits(const DryMemory& dry) const {
     return !dry.out_of_memory && dry.needed <= PreflightReport::allowed(cap_, options_.margin);
   }
-  /// Measures with the first `samples` samples of each batch, with enough of these to keep a window's
-  /// samples, and restores the run.
+  /// Measures with micro-batches of the first `samples` samples of each batch, as many as make up a window's
+  /// number of samples, and restores the run.
   DryMemory measure(std::int64_t samples, const Change& change) {
     const std::vector<Batch> some = source_.of_at_most(samples);
     DryScope scope(engine_, counter_);
@@ -159,7 +159,7 @@ class Trials {
     dry.phases.add(averages + expected_.copies);
     dry.needed += averages + expected_.copies + snapshot_on_device();
   }
-  /// Returns the bytes beyond which dry steps beside a backup are stopped.
+  /// Returns the bytes, the backup's included, beyond which dry steps are stopped.
   [[nodiscard]] std::int64_t most_of_steps(std::int64_t backup) const {
     if (options_.stop_beyond == 0) return std::numeric_limits<std::int64_t>::max();
     return options_.stop_beyond + backup - expected_.copies - snapshot_on_device();

@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// Shows before_update the gradients that this rank has: all, or those of its shard.
+/// Lets before_update see the gradients that this rank has: all gradients, or its shard's.
 template <std::size_t I, class Engine>
 void show_gradients(Engine& engine, UpdateContext& context) {
   if (const OptimizerShards* shards = engine.template shards<I>(); shards && engine.ranks()->scatters())
@@ -63,8 +63,8 @@ void reduce_veto([[maybe_unused]] Engine& engine, [[maybe_unused]] UpdateContext
   }
 }
 
-/// Calls `move(optimizer, context, scale)` on this rank's shard of update I, then gathers the others. `move`
-/// returns whether parameters moved, or nothing if only the device knows.
+/// Calls `move(optimizer, context, scale)` on this rank's shard of update I, then gathers the other shards.
+/// `move` returns whether parameters moved, or nothing if only the device knows.
 template <std::size_t I, class Engine, class Move>
 std::optional<bool> move_shard(Engine& engine, OptimizerShards& shards, UpdateContext& context,
                                const GradientScale& scale, Move&& move) {

@@ -19,7 +19,7 @@
 
 namespace looptorch::detail {
 
-/// Returns this rank's finding, with its number; if it has none, that of the first rank with one.
+/// Returns this rank's finding, or if it has none the first rank's that has one, with that rank's number.
 [[nodiscard]] inline Finding reduce_finding(Ranks& ranks, Finding own, const std::string& point) {
   const bool found = own.is_found();
   const bool may_be_passed_on = ranks.syncs_batch_norm() && own.cause == Finding::Cause::outside;

@@ -41,9 +41,9 @@
 
 namespace looptorch::detail {
 
-/// The calls of loop/step/rank_calls.hpp for several processes, about in that header's order; it says what
-/// each returns. A call that takes more than a few lines is a function of the same name in this room. While
-/// `ranks_` is null, each call does what SoloRanks does.
+/// The calls of loop/step/rank_calls.hpp for several processes, roughly in the order of that header, which
+/// says what each returns. A call that takes more than a few lines is a function of the same name in this
+/// room. While `ranks_` is null, each call does what SoloRanks does.
 template <class Engine>
 class SeveralRanks {
   using Solo = SoloRanks<Engine>;
@@ -57,7 +57,7 @@ class SeveralRanks {
   [[nodiscard]] bool leads() const { return !ranks_ || ranks_->leads(); }
 
   // ---- JoinsFits: the beginning and the end of a fit ----
-  // What all ranks must have in common before the first window, and the skipped samples of all.
+  // Ranks agree on what they must have in common before the first window, and exchange skipped samples.
 
   /// Gets the ranks of a fit from the policies.
   void join(Engine& engine) {
@@ -96,8 +96,8 @@ class SeveralRanks {
   void mute(Engine& engine) {
     if (!leads()) engine.stack().mute(true);
   }
-  /// A policy that runs on the leading rank only may wait for a metric. What that means for others, such as a
-  /// batch that Validate tries, must be the same on all ranks.
+  /// Makes all ranks await the metrics that any rank awaits: a policy that waits for a metric may be muted on
+  /// the others, but what follows from it, such as a batch that Validate tries, must be the same on all.
   void share_awaited_metrics(Engine& engine) {
     if (!ranks_) return;
     MetricBoard& board = engine.run().metrics();
@@ -169,7 +169,7 @@ class SeveralRanks {
   void wait_in_lockstep(Engine& engine) { looptorch::detail::wait_in_lockstep(engine); }
 
   // ---- JoinsWindows and JoinsUpdates: sums over all ranks ----
-  // Losses, weights, vetoes and gradients of a window as it ends. Dropped if it is retried or abandoned.
+  // Losses, weights, vetoes and gradients as a window ends; dropped if the window is retried or abandoned.
 
   template <std::size_t I>
   void expect_sums(Engine& engine) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes autocast run layer norms, softmax and the like in fp32, as on an accelerator, when ShapesOnly
-// simulates one with CPU tensors. On a CPU, autocast leaves these operators in 16 bits, and what autograd
-// saves of them is half as large.
+// simulates one with CPU tensors. On a CPU, autocast leaves these operators in 16 bits, so that autograd
+// saves half as many bytes for them.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -23,7 +23,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// Does at::dropout. LibTorch has a fused one for accelerators, which its CPU tensors do not get.
+/// Computes at::dropout. For a simulated accelerator, runs the fused operator that LibTorch has for them.
 inline at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   if (!cpu_stands_for_accelerator || !train || p <= 0 || p >= 1 || input.numel() == 0)
     return at::native::dropout(input, p, train);
@@ -51,9 +51,9 @@ inline bool allocate_dropout_backward(const c10::OperatorHandle&, Stack&, const 
   return true;
 }
 
-/// True if an accelerator runs the operator as one kernel. Others call operators that are; what they allocate
-/// themselves are numbers on the host, as the 2 of `x * 2`. Dropout counts as one of them, since its mask is
-/// allocated before its result.
+/// True if an accelerator runs the operator as one kernel. Composite operators call such operators; they
+/// themselves allocate only numbers on the host, as the 2 of `x * 2`. Dropout counts as composite, since it
+/// allocates its mask before its result.
 [[nodiscard]] inline bool is_kernel(const c10::OperatorHandle& op, const Arguments& arguments, bool skipped) {
   const std::string& name = op.schema().name();
   if (name == "aten::scalar_tensor") return !arguments.named("device").isNone();
@@ -63,8 +63,8 @@ inline bool allocate_dropout_backward(const c10::OperatorHandle&, Stack&, const 
          name == "aten::convolution_backward";
 }
 
-/// Counts an operator's results as blocks of the device that a CPU stands for. What else the CPU's kernel
-/// allocates is not there on a device, nor is what the program allocates without an operator.
+/// Counts an operator's results as blocks of the simulated device. Other memory does not count: what the
+/// CPU's kernel allocates besides would not exist there, nor what the program allocates without an operator.
 class KernelOnDevice {
  public:
   explicit KernelOnDevice(const Arguments& arguments) : before_(std::exchange(runs_, true)) {
@@ -88,7 +88,7 @@ class KernelOnDevice {
   }
 
  private:
-  /// True for a tensor in memory that no tensor before had.
+  /// True for a tensor whose memory no earlier tensor had.
   [[nodiscard]] bool is_new(const at::Tensor& tensor) {
     if (!tensor.has_storage()) return false;
     const void* const data = tensor.storage().data();
@@ -102,14 +102,14 @@ class KernelOnDevice {
   c10::SmallVector<const void*, 8> known_;
 };
 
-/// Stands for the runner of a device's kernels: they are all there, and compute nothing.
+/// Simulates the runner of a device's kernels: accepts every kernel, and computes nothing.
 class SkippedRunner final : public KernelRunner {
  public:
   std::size_t prepare(const KernelSource&, c10::Device) override { return kLargeTable; }
   void launch(const KernelSource&, const char*, c10::Device, unsigned, const void*) override {}
 };
 
-/// Gives CPU tensors the kernels of NVIDIA's GPUs while it lives, if it is wanted.
+/// Lets CPU tensors take the kernels of NVIDIA's GPUs while it lives, if asked to.
 class SkippedRunnerScope {
  public:
   explicit SkippedRunnerScope(bool wanted) : before_(own_kernel_runner(c10::kCPU)) {

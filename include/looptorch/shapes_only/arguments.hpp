@@ -19,8 +19,8 @@ namespace looptorch::detail::shapes {
 
 using torch::jit::Stack;
 
-/// True for integers and masks: kernels use their values, as indices or codes, so they must be real. Values
-/// of quantised weights, in int8, are not used so.
+/// True for integers and masks: kernels use their values as indices or codes, so these must be real. False
+/// for int8, the type of quantised weights.
 [[nodiscard]] inline bool steers_kernels(at::ScalarType type) {
   return type != at::kChar && at::isIntegralType(type, /*includeBool=*/true);
 }

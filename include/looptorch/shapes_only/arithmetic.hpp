@@ -91,8 +91,8 @@ inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& s
   return !mixes_types(arguments) && allocate_results(op, stack, arguments);
 }
 
-/// True if a CPU sums terms of 16 bits in fp32: those over dimensions that do not lie side by side, and
-/// means.
+/// True if a CPU copies terms of 16 bits to fp32: for means, and for sums over two or more dimensions that
+/// are not adjacent in memory.
 [[nodiscard]] inline bool is_reduced_in_fp32(const c10::OperatorHandle& op, const at::Tensor& terms,
                                              const at::Tensor& result, const c10::IValue& dimensions,
                                              bool keepdim) {
@@ -105,9 +105,9 @@ inline bool allocate_results_of_one_type(const c10::OperatorHandle& op, Stack& s
   return strides[0] == 0 && strides[1] == 0;
 }
 
-/// Allocates a sum or mean, and a copy of its terms while the result is there. LibTorch copies terms into the
-/// result's type on each device, such as masks into integers. But an accelerator's kernels read 16 bits into
-/// fp32 themselves, and a CPU may copy terms of 16 bits into fp32.
+/// Allocates a sum or mean, and a copy of its terms beside the result. LibTorch copies terms to the result's
+/// type, such as masks to integers. But an accelerator's kernels read terms of 16 bits as fp32, without a
+/// copy, and a CPU may copy terms of 16 bits to fp32.
 inline bool allocate_reduction(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const at::Tensor terms = arguments.tensor("self");
   const bool is_narrow = at::isReducedFloatingType(terms.scalar_type()), on_cpu = counted_run.workspaces;
@@ -139,7 +139,7 @@ inline bool return_self(const c10::OperatorHandle& op, Stack& stack, const Argum
   return true;
 }
 
-/// Returns true for a tensor and itself: all others count as different.
+/// Returns true if a tensor is compared with itself; all others count as different.
 inline bool compare(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor one = arguments.tensor("self"), other = arguments.tensor("other");
   arguments.return_results(one.is_set_to(other) && one.scalar_type() == other.scalar_type());

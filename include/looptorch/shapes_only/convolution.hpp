@@ -15,7 +15,7 @@
 
 namespace looptorch::detail::shapes {
 
-/// Returns the layout of results: channels last if oneDNN gets one of the factors so.
+/// Returns the layout of results: channels last if oneDNN gets the input or the weight in that layout.
 [[nodiscard]] inline at::MemoryFormat layout_of(const at::Tensor& x, const at::Tensor& w) {
   if (x.dim() < 4 || !at::native::mkldnn_conv_use_channels_last(x, w)) return at::MemoryFormat::Contiguous;
   return x.dim() == 4 ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::ChannelsLast3d;

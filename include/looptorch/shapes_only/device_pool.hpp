@@ -25,7 +25,7 @@ namespace looptorch::detail::shapes {
 /// The simulated memory of one device, in segments and blocks. Thread-safe.
 class DevicePool final : public HostMemory::Device {
  public:
-  /// Adds a block that is not there yet; it has no address there, so `key` identifies it.
+  /// Adds a block, unless the device has it. `key` identifies it, since it has no address on the device.
   void allocate(const void* key, std::size_t bytes, HostMemory::Place place) {
     if (bytes == 0 || place == HostMemory::Place::host) return;
     const std::lock_guard lock(mutex_);
@@ -128,7 +128,7 @@ class DevicePool final : public HostMemory::Device {
     return at;
   }
 
-  /// Frees what a part has beyond `size`, if that is enough for another.
+  /// Frees what a part has beyond `size`, if that is enough for a part of its own.
   void split(Parts::iterator part, std::size_t size) {
     const std::size_t left = part->second.size - size;
     if (part->second.pool.is_small ? left < kStep : left <= kSmall) return;
@@ -143,7 +143,7 @@ class DevicePool final : public HostMemory::Device {
            neighbour->second.segment == part->second.segment;
   }
   void join(Parts::iterator first, Parts::iterator second) {
-    for (const auto part : {first, second}) free_.erase(entry(part));  // of which one is there
+    for (const auto part : {first, second}) free_.erase(entry(part));  // one of the two is free
     first->second.size += second->second.size;
     parts_.erase(second);
   }

@@ -22,8 +22,8 @@
 
 namespace looptorch::detail::shapes {
 
-/// An operator's arguments; those named in `batched` have samples in their first dimension. It is measured
-/// with dimensions of at most `longest`.
+/// An operator's arguments; those named in `batched` have samples in their first dimension. The kernel is
+/// measured with dimensions of at most `longest`.
 struct KernelCall {
   const c10::OperatorHandle& op;
   const Arguments& arguments;

@@ -86,14 +86,14 @@ inline bool allocate_group_norm_backward(const c10::OperatorHandle&, Stack&, con
   return true;
 }
 
-/// Allocates the maxima and their places, and a copy of an input that does not lie in order.
+/// Allocates the maxima and their indices, and a copy of an input that is not contiguous.
 inline bool allocate_max_pool(const c10::OperatorHandle& op, Stack& stack, const Arguments& arguments) {
   const at::Tensor input = arguments.tensor("self");
   const at::Tensor copy = input.contiguous(input.suggest_memory_format());
   return allocate_results(op, stack, arguments);
 }
 
-/// Allocates the loss of all elements, whose memory its mean or sum keeps.
+/// Allocates the losses of all elements. Their mean or sum keeps this memory.
 inline bool allocate_cross_entropy(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor loss = at::zeros_like(arguments.tensor("self"));
   const auto reduction = arguments.integer("reduction");
@@ -105,7 +105,7 @@ inline bool allocate_cross_entropy(const c10::OperatorHandle&, Stack&, const Arg
   return true;
 }
 
-/// Allocates the places that are drawn by weights, and the numbers by which they are chosen.
+/// Allocates the indices that multinomial draws, and without replacement its random numbers.
 inline bool allocate_choices(const c10::OperatorHandle&, Stack&, const Arguments& arguments) {
   const at::Tensor weights = arguments.tensor("self");
   auto sizes = weights.sizes().vec();

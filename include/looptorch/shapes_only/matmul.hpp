@@ -32,7 +32,7 @@ inline std::int64_t workspace_of_matmul(const c10::OperatorHandle& op, const Arg
   return KernelCall{op, arguments, {}, kLongestMeasured}.workspace();
 }
 
-/// True if a matmul's result is in a virtual block. Its factors need not be: those of an adapter are not.
+/// True if a matmul's result is in a virtual block. Its factors may be in real ones, as an adapter's are.
 [[nodiscard]] inline bool makes_virtual_matmul(const Arguments& arguments) {
   const bool adds = arguments.name(1) != "mat2";  // addmm and baddbmm begin with what they add to
   const at::Tensor &left = arguments[adds ? 1 : 0].toTensor(), &right = arguments[adds ? 2 : 1].toTensor();

@@ -41,9 +41,9 @@
 
 namespace looptorch {
 
-/// The device whose memory is measured. Kernels are always the CPU's. For an accelerator their workspaces,
-/// such as copies in other layouts or types, are not counted, and the unused blocks of its allocator are.
-/// `cuda` is one with looptorch's own kernels.
+/// The device whose memory is measured. Kernels are always the CPU's. For an accelerator, the unused blocks
+/// of its allocator count, and the kernels' workspaces, such as copies in other layouts or types, do not.
+/// `cuda` is an accelerator with looptorch's own kernels.
 enum class ShapesOf { cpu, accelerator, cuda };
 
 /// Returns the setting that measures for a device like this one.
@@ -114,12 +114,12 @@ class ShapesOnly {
     [[nodiscard]] std::size_t results() const { return op.schema().returns().size(); }
   };
 
-  /// Accepts the matrices of a solver, which zeros would make singular.
+  /// Replaces a solver's check for errors: matrices of zeros, which are singular, are accepted.
   static void accept(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     torch::jit::drop(*stack, op.schema().arguments().size());
   }
 
-  /// Gets each call of an operator on this thread.
+  /// Handles each call of an operator on this thread.
   static void dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
     using namespace detail::shapes;
     Call call{op, keys, *stack, Arguments(op, *stack)};
@@ -149,7 +149,7 @@ class ShapesOnly {
       zero_results(call.stack, call.results(), call.meets_virtual && !call.takes_integers);
   }
 
-  /// True for a call whose result has a type that steers kernels, or comes from those only.
+  /// True for a call that makes integers or masks, or whose tensors are all of such types.
   static bool makes_integers(const detail::shapes::Arguments& arguments) {
     bool takes_tensors = false, takes_integers_alone = true;
     for (std::size_t i = 0; i < arguments.size(); ++i) {

@@ -64,7 +64,7 @@ class VirtualBlocks final : public c10::Allocator {
     free_.clear();
   }
 
-  /// Makes MemoryCounter read a device, which holds the blocks of `count_on_device`; null ends that.
+  /// Makes MemoryCounter read a device, which holds the blocks of `count_on_device`; null: the CPU again.
   void count_as(DevicePool* pool) {
     const std::lock_guard lock(mutex_);
     HostMemory::set_device(pool);
@@ -83,7 +83,7 @@ class VirtualBlocks final : public c10::Allocator {
     const auto found = mapped_.find(static_cast<std::byte*>(data.get()) - HostMemory::kHead);
     return found != mapped_.end() && found->second.is_virtual;
   }
-  /// Counts a tensor's block as the device's, where this thread's blocks are.
+  /// Adds a tensor's block to the simulated device, at the place of this thread's PlaceScope.
   void count_on_device(const c10::DataPtr& data, std::size_t bytes) {
     if (!HostMemory::counts(data)) return;
     const auto* const block = static_cast<const std::byte*>(data.get()) - HostMemory::kHead;
@@ -112,7 +112,7 @@ class VirtualBlocks final : public c10::Allocator {
     return *blocks;
   }
 
-  /// Calls `use` with the device as whose blocks these count, if they do.
+  /// Calls `use` with the simulated device, if there is one.
   template <class Use>
   void on_device(const Use& use) {
     if (!pool_.load(std::memory_order_relaxed)) return;

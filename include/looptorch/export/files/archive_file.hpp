@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Passes the bytes of LibTorch's zip writers to an AtomicFile, for .pt2 and TorchScript files. So if writing
-// fails, an older file of that name stays unchanged.
+// Passes the bytes of LibTorch's zip writers to an AtomicFile, for .pt2 and TorchScript files. If writing
+// fails, an older file of the same name stays unchanged.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>
@@ -13,14 +13,14 @@
 
 namespace looptorch::detail {
 
-/// Takes the bytes of a writer. An exception within LibTorch's writer would leave a destructor and end the
-/// process, so the first error is kept until `commit`.
+/// Takes the bytes of a writer. LibTorch's writer also writes in its destructor, where an exception would end
+/// the process, so the first error is kept until `commit`.
 class ArchiveFile {
  public:
   /// Throws FileError if the folder cannot be written.
   explicit ArchiveFile(std::filesystem::path target) : file_(std::move(target)) {}
 
-  /// Returns what LibTorch calls with each piece. This object must outlive it.
+  /// Returns the function that LibTorch calls with each piece. This object must outlive the function.
   [[nodiscard]] std::function<std::size_t(const void*, std::size_t)> writer() {
     return [this](const void* data, std::size_t size) {
       if (!failure_) write(data, size);
@@ -28,7 +28,7 @@ class ArchiveFile {
     };
   }
 
-  /// Makes the file appear. Throws FileError, also for what failed before.
+  /// Makes the file appear. Throws FileError, also for an earlier write that failed.
   void commit() {
     if (failure_) std::rethrow_exception(failure_);
     file_.commit();

@@ -43,8 +43,8 @@ struct SavedTensor {
 }
 
 /// Writes records `FOLDER/STEM0`, `FOLDER/STEM1`, ... and returns the list. Tensors that share memory share a
-/// record; a view of more than the tensors need, as of a mapped file, is copied, as are tensors whose numbers
-/// are conjugated or negated when they are read.
+/// record. Tensors are copied if their memory is larger than they need, as in a mapped file, or if they are
+/// lazily conjugated or negated.
 [[nodiscard]] inline Json write_tensors(caffe2::serialize::PyTorchStreamWriter& writer,
                                         const std::vector<SavedTensor>& tensors, const std::string& folder,
                                         const std::string& stem) {
@@ -178,7 +178,7 @@ inline void put(caffe2::serialize::PyTorchStreamWriter& writer, const std::strin
   pickler.protocol();
   pickler.pushIValue(c10::ivalue::Tuple::create(inputs));
   pickler.stop();
-  pickle.back() = '}';  // in place of the end: an empty dictionary, a pair, the end
+  pickle.back() = '}';  // replaces the end by an empty dictionary; the pair and the end follow
   pickle += "\x86.";
   caffe2::serialize::PyTorchStreamWriter writer([&](const void* bytes, std::size_t size) {
     archive.append(static_cast<const char*>(bytes), size);
@@ -196,7 +196,7 @@ inline void put(caffe2::serialize::PyTorchStreamWriter& writer, const std::strin
 
 }  // namespace pt2
 
-/// Writes the archive, whole or not at all. Throws ExportError for what the format does not have, and
+/// Writes the archive, whole or not at all. Throws ExportError for what the format cannot hold, and
 /// FileError.
 inline void write_pt2(const ExportedProgram& program, const std::filesystem::path& path) {
   const std::string json = pt2::program_json(program).dump();

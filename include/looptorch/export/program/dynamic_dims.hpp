@@ -19,8 +19,8 @@ struct DimPlace {
 };
 
 /// A size that stays open in the exported model: `{.name = "batch", .places = {{0, 0}}}` is the first
-/// dimension of the first input. A model that halves its frames by a stride wants `multiple` 2 there, since
-/// `(T + 1) / 2` is no polynomial.
+/// dimension of the first input. A model that halves its frames by a stride needs `multiple` 2 for them,
+/// since `(T + 1) / 2` is no polynomial.
 struct DynamicDim {
   std::string name;
   std::vector<DimPlace> places;

@@ -9,8 +9,8 @@
 
 namespace looptorch {
 
-/// Thrown for a model that cannot be exported: the message names the operator and its argument where there
-/// are such. No file was written, and the model is as before.
+/// Thrown for a model that cannot be exported. The message names the operator and its argument, if one is at
+/// fault. No file was written, and the model is as before.
 struct ExportError : Error {
   explicit ExportError(const std::string& what) : Error("export_model: " + what) {}
   ExportError(std::string operator_name_, std::string argument_, const std::string& what)

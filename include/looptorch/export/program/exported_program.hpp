@@ -32,7 +32,7 @@ struct TensorMeta {
   std::vector<Polynomial> sizes = {}, strides = {};  ///< strides are hints: operators choose their own
 };
 
-/// One argument of an operator: a value that stays, a tensor, a size to be computed, or a list of such.
+/// One argument of an operator: a constant, a tensor, a size to be computed, or a list of these.
 struct ProgramArgument {
   using List = std::vector<ProgramArgument>;
 
@@ -81,7 +81,7 @@ struct ExportedProgram {
     ValueId value = 0;
   };
 
-  std::vector<Weight> weights;  ///< parameters first; of several names for one tensor the first
+  std::vector<Weight> weights;  ///< parameters first; a tensor with several names is listed by the first
   std::vector<Constant> constants;
   std::vector<Input> inputs;
   std::vector<TensorMeta> values;

@@ -41,7 +41,7 @@ class PolynomialFit {
     invert();
   }
 
-  /// Returns the last point's distance from the start in this dim, the largest of all points.
+  /// Returns how far the last point is from the start in this dim; no other point is as far.
   [[nodiscard]] static std::int64_t reach(std::size_t dim) { return 3 + static_cast<std::int64_t>(dim); }
 
   /// Returns the sizes at which to observe the numbers; the last one only checks the fit.

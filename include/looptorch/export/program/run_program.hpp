@@ -26,8 +26,8 @@ class ProgramRunner {
  public:
   explicit ProgramRunner(const ExportedProgram& program) : program_(program), dying_(last_uses(program)) {}
 
-  /// Returns the outputs. A tensor is freed after its last use, unless autograd keeps it. Autocast does not
-  /// act here: the program has its casts. Throws UsageError for a wrong number of inputs or wrong dynamic
+  /// Returns the outputs. A tensor is freed after its last use, unless autograd keeps it. Autocast is off:
+  /// its casts were recorded in the program. Throws UsageError for a wrong number of inputs or wrong dynamic
   /// sizes.
   [[nodiscard]] std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);

@@ -34,7 +34,7 @@ class ExportScope {
   ExportScope(const ExportScope&) = delete;
   ExportScope& operator=(const ExportScope&) = delete;
 
-  /// Sets the generators back to where they were: what is drawn next is drawn again.
+  /// Restores the random generators, so that the next call draws the same numbers again.
   void restore_generators() const {
     set_state(default_generator(at::kCPU), generators_[0]);
     if (generators_.size() > 1) set_state(default_generator(device_), generators_[1]);

@@ -75,7 +75,7 @@ class SizeMerger {
       ". A loop or a branch that depends on a size takes one path for all sizes in a file: leave the size "
       "constant";
 
-  /// The programs have the same nodes up to `i`, and some end there.
+  /// Returns the error for programs whose nodes are the same up to `i`, and differ from there.
   [[nodiscard]] ExportError other_operations(std::size_t i) const {
     std::size_t fewest = merged_.nodes.size(), most = fewest;
     std::string name;
@@ -183,7 +183,7 @@ class SizeMerger {
                 "constant"));
   }
 
-  /// Sizes must follow the dims. Strides need not: readers compute their own.
+  /// Merges sizes, which must follow the dims, and strides, which need not: readers compute their own.
   void merge_meta(ValueId value, const std::string& op) {
     TensorMeta& meta = merged_.values[value];
     for (const auto& program : all_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lists a module's parameters and buffers by their names in an exported program, where Python's keywords get
-// an underscore. TensorVersions names one of them, or of the inputs, that a traced forward has written to.
+// an underscore. TensorVersions names a weight or an input that a traced forward has written to.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>
@@ -36,7 +36,7 @@ namespace looptorch::detail {
   return weights;
 }
 
-/// Returns the weight that this tensor is a view of, null if there is none.
+/// Returns the weight that this tensor is, or is a view of; null if there is none.
 [[nodiscard]] inline const ExportedProgram::Weight* weight_under(
     const std::vector<ExportedProgram::Weight>& weights, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return nullptr;

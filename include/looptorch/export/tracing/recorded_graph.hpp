@@ -37,8 +37,8 @@ struct RecordedGraph {
                      [&](const auto& weight) { return weight.tensor.is_same(tensor); });
 }
 
-/// Calls the forward and records its operators. Throws ExportError if it writes to a weight or to an input,
-/// or if `watch` would refuse what it reads.
+/// Calls the forward and records its operators. Throws ExportError if the forward writes to a weight or to an
+/// input, and for what ValueWatch refuses.
 [[nodiscard]] inline RecordedGraph record_graph(const std::vector<ExportedProgram::Weight>& weights,
                                                 const TensorFunction& forward,
                                                 const std::vector<at::Tensor>& inputs,

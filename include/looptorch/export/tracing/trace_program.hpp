@@ -24,8 +24,8 @@
 
 namespace looptorch::detail {
 
-/// Throws ExportError for a tensor of `empty` and its like that an operator reads before one has written to
-/// it: the tracer does not record what a pointer or an accessor writes.
+/// Throws ExportError if an operator reads a tensor made by `empty` or the like before any operator has
+/// written to it: the tracer does not record writes by a pointer or an accessor.
 inline void refuse_unwritten_memory(const ExportedProgram& program) {
   std::map<ValueId, ValueId> memory_of;  // tensors that share memory which no operator has written to
   std::set<ValueId> unwritten;
@@ -67,9 +67,9 @@ inline void refuse_unwritten_memory(const ExportedProgram& program) {
           "operators");
 }
 
-/// Returns the forward as a program that holds the module's own tensors. Calls it twice without dynamic
-/// sizes, and 2 + n + n (n + 1) / 2 times with n of them. The caller sets the mode and switches gradients
-/// off. Throws ExportError.
+/// Returns the forward as a program that holds the module's own tensors. Calls the forward twice without
+/// dynamic sizes, and 2 + n + n (n + 1) / 2 times with n of them. The caller sets the mode and switches
+/// gradients off. Throws ExportError.
 [[nodiscard]] inline ExportedProgram trace_program(const torch::nn::Module& module,
                                                    const TensorFunction& forward,
                                                    const std::vector<at::Tensor>& inputs,

@@ -68,12 +68,12 @@ class ValueWatch {
   void see(const at::RecordFunction& call, const c10::OperatorHandle& op, const std::string& name) {
     for (const c10::IValue& input : recorded_inputs(call))
       if (input.isGenerator()) set(generator_, name);
-    // Indexing by a mask calls nonzero, and is seen by that.
+    // Indexing by a mask calls nonzero, which is noticed instead.
     const bool indexes = std::string_view(name).starts_with("aten::index");
     if (!indexes && op.hasTag(at::Tag::dynamic_output_shape)) set(shape_, name);
     const bool reads = (!indexes && op.hasTag(at::Tag::data_dependent_output)) || name == "aten::item" ||
                        name == "aten::is_nonzero";
-    // An operator that the tracer records as a whole reads anew when the file is run.
+    // Reads within an operator that the tracer records as a whole happen again when the file is run.
     if (reads && torch::jit::tracer::isTracing()) set(read_, name);
   }
 

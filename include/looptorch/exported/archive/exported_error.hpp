@@ -15,7 +15,7 @@ struct ExportedModelError : Error {
   explicit ExportedModelError(const std::string& what, std::string operator_name_ = {})
       : Error(what), operator_name(std::move(operator_name_)) {}
 
-  std::string operator_name;  ///< as the file has it, "torch.ops.aten.add.Tensor"; empty if none is at fault
+  std::string operator_name;  ///< as in the file, "torch.ops.aten.add.Tensor"; empty if none is at fault
 };
 
 }  // namespace looptorch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the weights and constants in a .pt2. A JSON list in the archive says which bytes of which file each
-// tensor has; the tensors are views of the mapped archive.
+// Reads the weights and constants in a .pt2. A JSON list in the archive gives each tensor's file and bytes;
+// the tensors are views of the mapped archive.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -71,8 +71,8 @@ class PayloadReader {
   PayloadReader(const Pt2Archive& archive, std::string folder)
       : archive_(archive), folder_(std::move(folder)) {}
 
-  /// Returns the tensors of a list in its order. Those that lie at one place are one tensor. Throws
-  /// ExportedModelError and JsonError.
+  /// Returns the tensors of a list in its order. Entries for the same bytes, type and shape share one tensor.
+  /// Throws ExportedModelError and JsonError.
   [[nodiscard]] std::vector<StoredTensor> read(const Json& list) {
     std::vector<StoredTensor> all;
     for (const auto& [name, meta] : list.at("config").as_object()) all.push_back(read_one(name, meta));

@@ -20,7 +20,7 @@ namespace looptorch::detail::exported {
 
 class Pt2Archive {
  public:
-  /// Throws FileError, ZipError, and ExportedModelError for an archive of something else.
+  /// Throws FileError, ZipError, and ExportedModelError for an archive that is no .pt2.
   explicit Pt2Archive(const std::filesystem::path& path)
       : file_(std::make_shared<MappedFile>(InputFile(path))), zip_(bytes_of(*file_)) {
     find_program();

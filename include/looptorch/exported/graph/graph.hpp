@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Represents a program of torch.export as a list of nodes that runs fast. A node calls an operator of
-// LibTorch, computes a size, or switches gradients or autocast; it reads and writes values in numbered slots.
-// read_graph.hpp makes a Graph of the file's JSON once, with operators resolved and constants boxed;
-// run_graph.hpp runs it.
+// LibTorch, computes a size, or switches gradients or autocast. Nodes read and write values in numbered
+// slots. read_graph.hpp makes a Graph of the file's JSON once, with operators resolved and constants boxed;
+// run_graph.hpp runs the Graph.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>
@@ -51,7 +51,7 @@ struct GraphArgument {
   [[nodiscard]] static GraphArgument of_slot(Slot slot) { return {ArgumentKind::slot, {}, slot}; }
 };
 
-/// One return of an operator: a value, or a list that is unpacked. kNoSlot for what nothing reads.
+/// One return of an operator: a value, or a list that is unpacked. kNoSlot for a value that nothing reads.
 struct GraphResult {
   std::vector<Slot> slots;
   bool is_list = false;

@@ -25,7 +25,7 @@
 
 namespace looptorch::detail::exported {
 
-/// Arguments by the names that the file has for them: values that nodes made, inputs and weights.
+/// Values that nodes made, inputs and weights, by their names in the file.
 using NamedArguments = std::map<std::string, GraphArgument, std::less<>>;
 
 /// Returns the only member of an object, as torch.export writes unions.
@@ -111,7 +111,7 @@ class ArgumentReader {
   }
 
  private:
-  /// Boxes a list of constants once.
+  /// Boxes a list once, if all of its items are constants.
   static void fold(GraphArgument& argument) {
     for (const auto& item : argument.items)
       if (item.kind != ArgumentKind::constant) return;
@@ -131,13 +131,13 @@ class ArgumentReader {
     return list;
   }
 
-  /// Gives a list the type that is declared: an empty one has any, and one of tensors may be of optional
-  /// ones.
+  /// Gives a list its declared type: an empty list has no type of its own, and a list of tensors may be
+  /// declared as one of optional tensors.
   static void as_list(GraphArgument& argument, const c10::Type& type, const c10::Argument& declared) {
     const auto element = type.expectRef<c10::ListType>().getElementType();
     if (argument.kind == ArgumentKind::constant && !argument.constant.isNone() &&
         !argument.constant.isList()) {
-      const GraphArgument one = argument;  // a number for a list of them, as in Python
+      const GraphArgument one = argument;  // a number stands for a list of such numbers, as in Python
       argument = {ArgumentKind::ints};
       argument.items.assign(static_cast<std::size_t>(std::max(declared.N().value_or(1), 1)), one);
     } else if (argument.kind == ArgumentKind::slot) {

@@ -88,7 +88,7 @@ class GraphReader {
     add_call(json, find_operator(std::string_view(target).substr(kOperator.size())), target, name);
   }
 
-  /// True for checks of what held at the export, which need not hold under autocast or at another size.
+  /// True for checks of facts of the export, which need not hold under autocast or at other sizes.
   static bool is_check_of_export(std::string_view target) {
     return target == "torch.ops.aten._assert_tensor_metadata.default" ||
            target.starts_with("torch.ops.aten.sym_constrain_range");
@@ -235,7 +235,7 @@ class GraphReader {
     push(name, "end", module, EndScope{});
   }
 
-  /// Reads a subgraph with the inputs `given`. Its outputs then have the names that the node gives them.
+  /// Reads a subgraph with the inputs `given`. Its outputs get the names of the node's outputs.
   void read_inline(const Json& node, const Json& graph, const JsonArray& given) {
     NamedArguments names_outside = std::exchange(names_, named_inputs(graph, given));
     read(graph);
@@ -246,7 +246,7 @@ class GraphReader {
     name_outputs(output_names(node), outputs);
   }
 
-  /// Returns the node's arguments for a subgraph, by the subgraph's names of them.
+  /// Returns the node's arguments for a subgraph, by their names in the subgraph.
   [[nodiscard]] NamedArguments named_inputs(const Json& graph, const JsonArray& given) {
     const auto& inputs = graph.at("inputs").as_array();
     if (inputs.size() != given.size())
@@ -262,7 +262,7 @@ class GraphReader {
     return named;
   }
 
-  /// Returns the names of a node's outputs; empty ones for those that nothing reads.
+  /// Returns the names of a node's outputs; empty for outputs that nothing reads.
   [[nodiscard]] static std::vector<std::string> output_names(const Json& node) {
     std::vector<std::string> names;
     for (const Json& output : node.at("outputs").as_array()) {
@@ -296,7 +296,7 @@ class GraphReader {
     return found->second;
   }
 
-  /// Marks where slots are read for the last time, and forgets those that nothing reads.
+  /// Marks where slots are read for the last time. Replaces slots that nothing reads by kNoSlot.
   void mark_last_uses() {
     std::set<Slot> seen = kept_;
     for (auto node = graph_.nodes.rbegin(); node != graph_.nodes.rend(); ++node) {

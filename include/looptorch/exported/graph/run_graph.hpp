@@ -72,7 +72,7 @@ class ModuleRanges {
 /// The values of slots during one run.
 using Values = std::vector<c10::IValue>;
 
-/// Gradients and autocast as a BeginScope wants them, while it lives.
+/// Sets gradients and autocast as a BeginScope asks, while it lives.
 class ModeScope {
  public:
   ModeScope(const BeginScope& wanted, at::DeviceType device)
@@ -148,7 +148,7 @@ class ArgumentBoxer {
   Values& values_;
 };
 
-/// Runs nodes one after the other. Scopes that are open at the end, as after an exception, are left.
+/// Runs nodes one after the other. On destruction ends the scopes that are open, as after an exception.
 class GraphRun {
  public:
   /// `device` is where autocast is switched. Keeps references to `values` and `modules`.
@@ -161,8 +161,8 @@ class GraphRun {
   /// Sets the module that the next nodes come from.
   void enter(std::size_t module) { ranges_.enter(module); }
 
-  /// Runs one node. `replacement` takes the place of the argument with number `replaced` of a call, such as
-  /// a dropout's `training`.
+  /// Runs one node. In a call, `replacement` takes the place of argument number `replaced`, such as a
+  /// dropout's `training`.
   void run(const GraphNode& node, std::size_t replaced = kNone, const c10::IValue& replacement = {}) {
     if (const auto* op = node.op()) return call(node, *op, replaced, replacement);
     if (const auto* scope = std::get_if<BeginScope>(&node.action)) {
@@ -178,7 +178,7 @@ class GraphRun {
     store(node.results[0].slots[0], std::get<SizeOperation>(node.action)(numbers));
   }
 
-  /// Runs a node that calls aten::linear, with its bits, as one node of autograd.
+  /// Runs a node that calls aten::linear as one node of autograd. The results have aten::linear's bits.
   void run_linear(const GraphNode& node) {
     const at::Tensor input = box_(node.arguments[0]).toTensor(), weight = box_(node.arguments[1]).toTensor();
     const auto bias = box_(node.arguments[2]).toOptional<at::Tensor>();

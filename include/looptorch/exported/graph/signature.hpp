@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads from a .pt2 which inputs and outputs the program has. To torch.export, inputs include weights,
-// buffers and constants, and outputs include the buffers that the program updates; the signature tells them
-// from those of the user.
+// buffers and constants, and outputs include updated buffers; the signature tells them from the user's inputs
+// and outputs.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>
@@ -23,7 +23,7 @@
 
 namespace looptorch::detail::exported {
 
-/// Returns the keys of a node of a tree. Empty for a tuple, which has no keys.
+/// Returns the keys of a dictionary in torch.export's tree of inputs or outputs. Empty for a tuple.
 [[nodiscard]] inline std::vector<std::string> keys_of(const Json& context, std::size_t children) {
   if (!context.is_string()) return {};
   Json held;
@@ -32,7 +32,7 @@ namespace looptorch::detail::exported {
   } catch (const JsonError&) {
     return {};
   }
-  // A dictionary's context are its keys; those of registered classes may hold them within.
+  // A dictionary's context is the list of its keys; a registered class may hold this list within its context.
   if (held.is_array() && !held.as_array().empty() && held.at(0).is_array()) held = Json(held.at(0));
   if (!held.is_array() || held.as_array().size() != children) return {};
   std::vector<std::string> keys;
@@ -53,7 +53,7 @@ inline void add_leaves(const Json& tree, const std::string& path, std::vector<st
 }
 
 /// Returns a name for each of `count` values that `spec` packs: "logits" for a dictionary or a ModelOutput,
-/// "hidden_states.0" for a tuple within one; "0", "1", ... if it packs others. Throws JsonError.
+/// "hidden_states.0" for a tuple within one; "0", "1", ... if `spec` packs another number. Throws JsonError.
 [[nodiscard]] inline std::vector<std::string> leaf_names(const std::string& spec, std::size_t count) {
   std::vector<std::string> names;
   add_leaves(Json::parse(spec).at(1), "", names);
@@ -70,7 +70,7 @@ namespace looptorch {
 /// A dimension of an input: a number, or a size that is open.
 struct ExportedDim {
   std::optional<std::int64_t> size = {};  ///< empty: open
-  std::string symbol = {};  ///< of an open one: equal symbols are equal sizes; empty if it is computed
+  std::string symbol = {};  ///< of an open size; equal symbols: equal sizes. Empty if it is computed
   std::int64_t min = 0;
   std::optional<std::int64_t> max = {};
 };
@@ -99,7 +99,7 @@ struct Signature {
   std::vector<Tensor> tensors;
   std::vector<ExportedInput> inputs;
   std::vector<Slot> input_slots;
-  NamedArguments names;  ///< of all of these in the graph
+  NamedArguments names;  ///< all of these by their names in the graph
   std::size_t slots = 0;
   std::optional<at::Device> device;  ///< of the first input
   std::vector<std::string> output_names;
@@ -129,7 +129,7 @@ class SignatureReader {
         throw ExportedModelError("holds the object \"" + value.at("custom_obj_name").as_string() +
                                  "\" of the class " + value.at("arg").at("class_fqn").as_string() +
                                  ": custom classes are not supported");
-      else if (kind != "constant_input")  // None or a number that the graph has taken in
+      else if (kind != "constant_input")  // None or a number, which the graph holds as a constant
         throw ExportedModelError("has an input of the kind " + kind + ", which is not supported");
     }
     return std::move(made_);
@@ -196,7 +196,7 @@ class SignatureReader {
   Signature made_;
 };
 
-/// Adds the outputs of a program. `argument_of` has read its nodes. Throws ExportedModelError and JsonError.
+/// Adds the outputs of a program, looked up by `argument_of`. Throws ExportedModelError and JsonError.
 template <class ArgumentOf>
 void read_outputs(const Json& module, const ArgumentOf& argument_of, Signature& into) {
   std::vector<std::optional<Slot>> outputs;

@@ -19,7 +19,7 @@
 namespace looptorch::detail::exported {
 
 using Numbers = std::vector<c10::IValue>;
-/// Takes as many numbers as `SizeFunction::arguments` says. Throws UsageError for what has no result.
+/// Takes as many numbers as `SizeFunction::arguments` says. Throws UsageError if they have no result.
 using SizeOperation = c10::IValue (*)(const Numbers&);
 
 struct SizeFunction {
@@ -139,7 +139,7 @@ inline c10::IValue choose(const Numbers& all) { return real(all[0]) != 0 ? all[1
 
 }  // namespace sizes
 
-/// Returns the operation that a file names "_operator.add", "torch.sym_max", ...; null for another.
+/// Returns the operation of a name in a file, such as "_operator.add"; null for unknown names.
 [[nodiscard]] inline const SizeFunction* size_function(std::string_view target) {
   static const std::map<std::string_view, SizeFunction> kKnown{
       {"_operator.add", {sizes::add, 2}},

@@ -24,7 +24,7 @@ struct JointLayers {
   std::vector<LinearPartImpl*> layers;
 };
 
-/// Returns groups of two or more of `linears`, which are by node. Between the nodes of a group no operator
+/// Returns groups of two or more of `linears`, whose keys are nodes. Between the nodes of a group no operator
 /// writes to a tensor, and neither gradients nor autocast are switched.
 [[nodiscard]] inline std::vector<JointLayers> find_joint_layers(
     const Graph& graph, const std::map<std::size_t, LinearPartImpl*>& linears) {

@@ -109,7 +109,7 @@ class ModelRunner {
     segments_ = std::move(segments);
     return blocks.size();
   }
-  /// Recomputes the nodes from one to another. Throws UsageError.
+  /// Recomputes the nodes from `first` to `last`, inclusive. Throws UsageError.
   void recompute_between(const std::string& first, const std::string& last,
                          const CheckpointOptions& options) {
     const NodeRange range{node(first), node(last)};
@@ -133,7 +133,7 @@ class ModelRunner {
   struct NodePlan {
     const EvalMode* in_eval = nullptr;   // what eval mode changes
     LinearPartImpl* linear = nullptr;    // the layer that it calls, which may have an adapter
-    const JointLayers* joint = nullptr;  // layers that are computed as one matmul with it
+    const JointLayers* joint = nullptr;  // the layers, its own included, that run as one matmul
     bool is_linear = false;              // calls aten::linear, of any weights
     bool is_batch_norm = false;          // normalises by the batch while it trains
   };
@@ -147,8 +147,8 @@ class ModelRunner {
     return static_cast<std::size_t>(found - nodes.begin());
   }
 
-  /// Runs nodes from `begin` on, before `end`; with `joins` linear layers of one input as one matmul, and
-  /// each matmul as one node of autograd. Autopsy traces the operators of the file instead.
+  /// Runs the nodes in [begin, end). With `joins`, runs linear layers of one input as one matmul, and each
+  /// matmul as one node of autograd; not for Autopsy, which traces the file's own operators.
   void run_nodes(std::size_t begin, std::size_t end, bool joins, GraphRun& graph, Values& values) {
     for (std::size_t i = begin; i < end; ++i) {
       const JointLayers* joint = plans_[i].joint;
@@ -192,7 +192,7 @@ class ModelRunner {
     for (const auto& constant : file_.tensors.constants) values[constant.slot] = constant.tensor;
   }
 
-  /// Runs a segment as a checkpointed function, which backward calls again. Keeps the model until then.
+  /// Runs a segment as a checkpointed function, which backward calls again. Keeps the model alive until then.
   void run_segment(const std::shared_ptr<const Segment>& segment, bool joins, Values& values) {
     std::vector<at::Tensor> tensors;
     std::vector<std::pair<Slot, c10::IValue>> others;  // sizes, and tensors that are None

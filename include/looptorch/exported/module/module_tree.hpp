@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Builds the torch::nn modules of an exported model, with the names that they have in Python. They hold the
-// weights; the program computes. Linear layers can take adapters.
+// Builds the torch::nn modules of an exported model, with the names that they have in Python. The modules
+// hold the weights; the program computes. Linear layers can take adapters.
 #pragma once
 
 #include <looptorch/adapters/lora_layer.hpp>
@@ -42,7 +42,7 @@ class ModuleTree {
  public:
   explicit ModuleTree(torch::nn::Module& root) : parts_{{"", &root}} {}
 
-  /// Returns the module at a path, which is made if it is missing. Throws ExportedModelError.
+  /// Returns the module at a path; makes it if it is missing. Throws ExportedModelError.
   torch::nn::Module& part(const std::string& path) {
     constexpr std::ptrdiff_t kDeepest = 64;
     if (const auto known = parts_.find(path); known != parts_.end()) return *known->second;

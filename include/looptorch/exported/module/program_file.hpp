@@ -55,7 +55,7 @@ class ProgramFile {
   Graph graph;
   Signature signature;
   TrainingModes modes;
-  at::Device device = at::kCPU;  ///< that the program names where it makes tensors
+  at::Device device = at::kCPU;  ///< the one that the program names where it makes tensors
   ProgramTensors tensors;
 
  private:

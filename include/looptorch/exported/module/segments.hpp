@@ -28,8 +28,8 @@ namespace looptorch::detail::exported {
 struct Segment {
   std::size_t begin, end;
   CheckpointOptions options;
-  std::vector<Slot> reads = {};  ///< but for weights and constants
-  std::vector<Slot> ends = {};   ///< those of `reads` that no later segment reads
+  std::vector<Slot> reads = {};  ///< its arguments, except weights and constants
+  std::vector<Slot> ends = {};   ///< those of `reads` that no later node reads
   std::vector<Slot> makes = {};  ///< results of its nodes that are read outside
 };
 using Segments = std::vector<std::shared_ptr<const Segment>>;
@@ -40,8 +40,8 @@ struct NodeRange {
 };
 using Blocks = std::map<std::string, NodeRange>;
 
-/// Returns the module of a list that a path lies in: "encoder.layers.3" of "encoder.layers.3.norm"; empty if
-/// there is none.
+/// Returns the list's module in which a path lies: "encoder.layers.3" for "encoder.layers.3.norm"; empty if
+/// no part of the path is a number.
 [[nodiscard]] inline std::string numbered_part(const std::string& path) {
   for (std::size_t begin = 0; begin < path.size();) {
     const auto end = std::min(path.find('.', begin), path.size());
@@ -63,7 +63,7 @@ using Blocks = std::map<std::string, NodeRange>;
   }
 }
 
-/// Finds the blocks with a path like `pattern`; if it is empty, those of lists of two or more modules.
+/// Finds the blocks whose path matches `pattern`; if that is empty, those of lists of two or more modules.
 [[nodiscard]] inline Blocks find_blocks(const Graph& graph, const std::string& pattern) {
   Blocks blocks;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -82,8 +82,8 @@ class SegmentMaker {
  public:
   explicit SegmentMaker(const ProgramFile& file) : file_(file) {}
 
-  /// Returns the segment from `first` to `last`. Throws UsageError for one that begins within a part without
-  /// gradients or autocast and ends outside of it.
+  /// Returns the segment of a range. Throws UsageError if the range has only the begin or only the end of a
+  /// part that switches gradients or autocast.
   [[nodiscard]] std::shared_ptr<const Segment> make(NodeRange range, CheckpointOptions options) const {
     const auto& nodes = file_.graph.nodes;
     auto made = std::make_shared<Segment>(Segment{range.first, range.last + 1, std::move(options)});

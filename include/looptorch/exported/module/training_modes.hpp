@@ -50,8 +50,8 @@ struct TrainingModes {
   return false;
 }
 
-/// Throws UsageError for an input of batch norm with one value in each channel, as PyTorch's
-/// functional.batch_norm, whose check is not part of a program: the running variance would become NaN.
+/// Throws UsageError for an input of batch norm with one value in each channel: the running variance would
+/// become NaN. PyTorch's functional.batch_norm checks this too, but a program does not contain its check.
 inline void require_several_values(const at::Tensor& input, const std::string& module) {
   if (input.dim() < 2 || input.numel() == 0 || input.numel() != input.size(1)) return;
   throw UsageError(message("batch norm", module.empty() ? "" : " of " + module,
@@ -79,7 +79,7 @@ class ModeFinder {
     const auto& declared = schema.arguments();
     if (schema.name() == "aten::add_" && counters_.contains(node.arguments[0].slot)) {
       modes_.in_eval[number] = {true};
-      counters_.insert(node.results[0].slots[0]);  // which the second call of one layer counts up
+      counters_.insert(node.results[0].slots[0]);  // a second call of the layer adds to this result
     }
     if (schema.overload_name() == "no_stats" || needs_own_statistics(node, declared)) return;
     bool has_mode = false;

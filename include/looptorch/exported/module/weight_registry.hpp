@@ -22,7 +22,7 @@
 
 namespace looptorch::detail::exported {
 
-/// The tensors that a program reads, by what they are to the module.
+/// The tensors that a program reads, by their role in the module.
 struct ProgramTensors {
   struct Held {
     at::Tensor tensor;
@@ -44,7 +44,7 @@ class WeightRegistry {
     }
   }
 
-  /// Registers weights, modules, and those modules that only nodes name. Throws ExportedModelError.
+  /// Registers weights, and modules with or without weights. Throws ExportedModelError.
   [[nodiscard]] ProgramTensors add(const std::vector<StoredTensor>& stored) {
     std::map<std::string, at::Tensor> known;
     for (const auto& each : stored)
@@ -83,10 +83,10 @@ class WeightRegistry {
         tied_.insert(each.tensor.unsafeGetTensorImpl());
   }
 
-  /// Finds modules that have a weight and perhaps a bias, which only calls of `linear` read.
+  /// Finds modules with a weight, with or without a bias, whose tensors are read by calls of `linear` only.
   [[nodiscard]] LinearPlans find_linears(const std::map<std::string, at::Tensor>& known) const {
     LinearPlans plans;
-    std::set<std::string> others;  // modules whose tensors are read otherwise, or with and without the bias
+    std::set<std::string> others;  // modules read by other operators, or both with and without their bias
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const GraphNode& node = graph_.nodes[i];
       const std::string path = linear_path(node, known);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Saves the default random generators of a checkpointed block's devices before its first run, and restores
 // them for its second. If another thread draws from a generator meanwhile, the block may get other numbers;
-// recomputation then throws, since the generators end elsewhere than in the first run.
+// recomputation then throws, since the generators end at other positions than in the first run.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>
@@ -21,7 +21,7 @@
 
 namespace looptorch::detail {
 
-/// The devices of a block, the CPU always among them.
+/// The devices of a block, which always include the CPU.
 class DeviceSet {
  public:
   void add(at::Device device) {
@@ -51,7 +51,7 @@ class DeviceGenerators {
     }
   }
 
-  /// Drops the states that are equal in `after`, for the same devices: nothing was drawn from them.
+  /// Drops the states that equal those of `after` (same devices): their generators drew nothing in between.
   void forget_equal(const DeviceGenerators& after) {
     for (std::size_t i = 0; i < generators_.size(); ++i)
       if (generators_[i].captured && generators_[i].captured->same(*after.generators_[i].captured))
@@ -71,7 +71,7 @@ class DeviceGenerators {
     return positions;
   }
 
-  /// True if a block that began at these states and reached positions `then` can be at the current ones.
+  /// True if the generators are at positions `then` again; compares only those that the block drew from.
   [[nodiscard]] bool can_be_now(const RandomPositions& then) const {
     for (std::size_t i = 0; i < then.size(); ++i) {
       if (!generators_[i].captured || !is_checked(i)) continue;

@@ -27,7 +27,7 @@ using MaybeStream = std::optional<c10::Stream>;
   return stream_of(device);
 }
 
-/// A stream of each device for one purpose, taken from LibTorch's pool at its first use. Any thread may ask.
+/// One stream for each device, taken from LibTorch's pool at its first use. Thread-safe.
 class StreamOfEachDevice {
  public:
   [[nodiscard]] c10::Stream of(c10::Device device) {
@@ -42,8 +42,8 @@ class StreamOfEachDevice {
   std::map<c10::DeviceIndex, c10::Stream> streams_;
 };
 
-/// Returns a device's stream for offloaded activations, which move beside its computation. Batches have a
-/// stream of their own (data/batch/copy_stream.hpp).
+/// Returns a device's stream for copies of offloaded activations, which run in parallel to its computation.
+/// Batches have a stream of their own (data/batch/copy_stream.hpp).
 [[nodiscard]] inline MaybeStream offload_stream(c10::Device device) {
   if (!is_accelerator(device)) return std::nullopt;
   static StreamOfEachDevice streams;
@@ -105,8 +105,8 @@ class StreamState {
     if (!streams_.empty()) device_ = with_index(c10::Device(streams_.front().device_type()));
   }
 
-  /// Makes the captured streams current while it lives. They wait for the streams that were current before,
-  /// and those wait for them afterwards.
+  /// Makes the captured streams current while it lives. They first wait for the streams that were current
+  /// before; at the end, those streams wait for the captured ones.
   class Scope {
    public:
     explicit Scope(const StreamState& then) : then_(then), device_(then.device_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads how much memory the host has, or the process's control groups allow: the limit of a container, a
-// Slurm job or a systemd unit.
+// Reads how much memory the host has, or how much the process's control groups allow: the limit of a
+// container, a Slurm job or a systemd unit.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ namespace detail {
   return std::nullopt;
 }
 
-/// Returns the bytes that a control group's pages of files take and that it gives up when memory runs short;
-/// it counts them as used. `stat` is its memory.stat; `name` the row.
+/// Returns the bytes of a control group's page cache that count as used, and are freed when memory runs
+/// short. `stat` is the group's memory.stat; `name` is the row with these bytes.
 [[nodiscard]] inline std::int64_t reclaimable_of_group(std::istream& stat, std::string_view name) {
   std::string word;
   for (std::int64_t bytes = 0; stat >> word >> bytes;)

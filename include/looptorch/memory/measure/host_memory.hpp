@@ -22,7 +22,7 @@ struct MemoryReading {
   std::int64_t allocated = 0;      ///< Tensors now.
   std::int64_t peak = 0;           ///< Most at once since the last reset.
   std::int64_t reserved = 0;       ///< The allocator's memory, unused blocks included.
-  std::int64_t peak_reserved = 0;  ///< Most of that since the last reset.
+  std::int64_t peak_reserved = 0;  ///< Most reserved at once since the last reset.
 };
 
 /// The memory of CPU tensors made since counting began. Thread-safe. Excludes memory that operators take past
@@ -43,7 +43,7 @@ class HostMemory final : public c10::Allocator {
   static constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
   /// Returns the most bytes that may be allocated at once.
   [[nodiscard]] std::int64_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  /// Sets that limit. A tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
+  /// Sets this limit. Allocating a tensor beyond it throws c10::OutOfMemoryError, as on a GPU.
   void set_limit(std::int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
 
   /// The header before a block's tensor memory: its size.
@@ -64,7 +64,7 @@ class HostMemory final : public c10::Allocator {
    protected:
     ~Listener() = default;
   };
-  /// Reports each block to `listener`, which must live until the process ends; null ends that.
+  /// Reports each block to `listener`, which must live until the process ends; null ends the reports.
   void set_listener(Listener* listener) { listener_.store(listener, std::memory_order_release); }
 
   /// A simulated device for these blocks (shapes_only), whose allocator holds more than tensors.
@@ -79,11 +79,11 @@ class HostMemory final : public c10::Allocator {
     ~Device() = default;
   };
   [[nodiscard]] static Device* device() { return device_.load(std::memory_order_acquire); }
-  /// Makes MemoryCounter read `device` instead of the CPU; null ends that.
+  /// Makes MemoryCounter read `device` instead of the CPU; null: the CPU again.
   static void set_device(Device* device) { device_.store(device, std::memory_order_release); }
 
-  /// The place of a block in the same run on a device: on the device as a result, in host memory, or on the
-  /// device as a batch that the copy stream brings.
+  /// Where a block would be if the run were on the simulated device: there as a result (`computed`), in host
+  /// memory, or there as a part of a batch, allocated on the copy stream (`copied`).
   enum class Place { computed, host, copied };
   [[nodiscard]] static Place place() { return place_; }
   /// Places this thread's blocks while it lives.

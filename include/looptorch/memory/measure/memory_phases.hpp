@@ -69,7 +69,7 @@ class MemoryPhases {
   }
 
   [[nodiscard]] MemoryPhase phase() const { return phase_; }
-  /// Returns the most bytes that were allocated at once in `phase`; 0 if it never came.
+  /// Returns the most bytes that were allocated at once in `phase`; 0 if `phase` has not occurred.
   [[nodiscard]] std::int64_t peak_in(MemoryPhase phase) const {
     return peaks_[static_cast<std::size_t>(phase)];
   }

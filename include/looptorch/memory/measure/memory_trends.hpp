@@ -15,12 +15,12 @@
 namespace looptorch {
 
 /// Detects memory that grows from window to window, or from epoch to epoch: the least that a block of windows
-/// leaves allocated rises from time to time, and never falls. Growth with a known reason, as moments that
-/// appear, does not count.
+/// leaves allocated rises from time to time, and never falls. Growth with a known reason, such as new
+/// moments, does not count.
 class GrowthTrend {
  public:
   static constexpr std::int64_t kBlock = 8;     ///< Windows.
-  static constexpr std::int64_t kRises = 6;     ///< Blocks that rise, with none that falls between.
+  static constexpr std::int64_t kRises = 6;     ///< Rising blocks, without a falling one between them.
   static constexpr std::int64_t kLeast = 4096;  ///< Bytes that the rises add up to.
 
   /// Takes what a window left. `explain()` returns the known bytes in it, and is called if a block rises.
@@ -67,7 +67,7 @@ class SpikeTrend {
   static constexpr std::int64_t kFirst = 32;  ///< Windows before one can be noticed.
   static constexpr double kFactor = 1.5;      ///< Times what 95 of 100 windows need.
 
-  /// Takes a window's peak. If it is far beyond the usual, returns the usual.
+  /// Takes a window's peak. Returns the usual peak if this one is far higher.
   std::optional<std::int64_t> add(std::int64_t peak) {
     const std::int64_t bytes = usual();
     const bool far = windows_ >= kFirst && static_cast<double>(peak) > kFactor * static_cast<double>(bytes);
@@ -88,7 +88,7 @@ class SpikeTrend {
   }
 
  private:
-  static constexpr std::size_t kBins = 8;  // to each power of two
+  static constexpr std::size_t kBins = 8;  // for each power of two
 
   static std::size_t bin(std::int64_t bytes) {
     return bytes < 1 ? 0 : static_cast<std::size_t>(std::log2(static_cast<double>(bytes)) * kBins);

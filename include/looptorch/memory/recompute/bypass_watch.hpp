@@ -156,8 +156,8 @@ class BypassWatch final : public LayerWatch {
       for (const auto& kind : kinds) used.insert(kind.first);
       return used.size() == count;
     }
-    /// True if everything that the layer's calls do with its parameters was also done outside of them.
-    /// Products alone may be a weight penalty.
+    /// True if everything that the layer's calls do with its parameters was also done outside of its calls.
+    /// False if these are only products, which may be a weight penalty.
     static bool repeats(const Kinds& within, const Kinds& past) {
       return std::includes(past.begin(), past.end(), within.begin(), within.end()) &&
              std::any_of(within.begin(), within.end(), [](const auto& kind) {

@@ -34,7 +34,7 @@ namespace looptorch {
 /// The treatment of tensors that a block saves for backward.
 enum class CheckpointMode {
   recompute,  ///< The block is recomputed in backward.
-  light,      ///< Recomputes all but the results of `keep_product`: element-wise ones are saved.
+  light,      ///< Keeps the results of `keep_product`; recomputes the others, such as element-wise ones.
   offload,    ///< Moves its saved tensors to pinned host memory and back, during the computation.
   off,        ///< A plain call.
 };
@@ -42,8 +42,8 @@ enum class CheckpointMode {
 /// How a block saves memory, and what its second run must restore or keep.
 struct CheckpointOptions {
   CheckpointMode mode = CheckpointMode::recompute;
-  bool random_state = true;  ///< Restore the random generators; false if the block draws no random numbers.
-  /// End the second run with the last tensor needed; false also counts those after it.
+  bool random_state = true;  ///< Restores random generators; false if the block draws no random numbers.
+  /// Ends the second run at the last tensor needed; false: runs to the end, and checks the number of tensors.
   bool early_stop = true;
   std::vector<at::Tensor> buffers = {};  ///< Further tensors that the block writes to besides its module's.
   std::string name = {};                 ///< The block's name in errors; empty: its type.

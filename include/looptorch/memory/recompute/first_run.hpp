@@ -77,7 +77,7 @@ class SourceHooks final : public SavedVariableHooks {
 };
 
 /// Runs the block again before a node that made one of its results computes a gradient. That node may have
-/// saved nothing, as that of an added bias.
+/// saved nothing, as the node of an added bias.
 class RerunHook final : public torch::autograd::FunctionPreHook {
  public:
   using Tensors = torch::autograd::variable_list;
@@ -101,8 +101,8 @@ class FirstRun final : public BlockKeeper {
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, input._version());
   }
 
-  /// Returns null in a pass of backward that the block itself runs, where tensors are saved as LibTorch does.
-  /// On a GPU that pass belongs to another thread.
+  /// Returns null in a pass of backward that the block itself runs: LibTorch then saves tensors as usual. On
+  /// a GPU that pass belongs to another thread.
   std::unique_ptr<SavedVariableHooks> hooks() override {
     if (torch::autograd::get_current_graph_task_id() != pass_) return nullptr;
     return std::make_unique<SourceHooks<FirstRun>>(*this, block_.shared_from_this());

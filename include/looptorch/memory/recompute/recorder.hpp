@@ -35,7 +35,7 @@ class Recorder final : public BlockKeeper {
   Recomputation& block() override { return block_; }
   Recorder* recorder() override { return this; }
 
-  /// Records the next tensor. Throws RecordedAll after the last that is needed.
+  /// Records the next tensor. With `early_stop`, throws RecordedAll after the last that is needed.
   void record(const at::Tensor& tensor) {
     if (kept_ < block_.kept.size() && block_.kept[kept_].first_index <= next_) throw_other_keep();
     const std::size_t index = next_++;
@@ -49,7 +49,7 @@ class Recorder final : public BlockKeeper {
     throw RecordedAll{};
   }
 
-  /// True at a call of `keep` that the first run has not reached: it runs a pass of backward of its own.
+  /// True at a call of `keep` that the first run, which is in a pass of backward of its own, has not reached.
   [[nodiscard]] bool is_ahead() const { return !block_.has_run_ && kept_ == block_.kept.size(); }
 
   /// Returns the result of this call of `keep` in the first run. Throws CheckpointError if the first run made

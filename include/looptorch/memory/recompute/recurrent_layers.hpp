@@ -126,7 +126,7 @@ Result call_packed(const at::Tensor& data, const at::Tensor& sizes, H hidden, at
   return library;
 }
 
-/// Overrides them on CUDA from the first call to the process's end.
+/// Overrides recurrent layers on CUDA from the first call to the process's end.
 inline void override_recurrent_layers() {
   static const auto* const library =
       new torch::Library(override_recurrent_layers(c10::DispatchKey::AutogradCUDA));

@@ -48,7 +48,7 @@ class SavedVersion {
   std::uint32_t saved_;
 };
 
-/// Throws CheckpointError if a saved tensor of these sizes was changed in place since.
+/// Throws CheckpointError, which states `sizes`, if a saved tensor was changed in place since.
 inline void check_unchanged(const SavedVersion& version, at::IntArrayRef sizes, std::string_view block) {
   if (!version.is_current())
     throw CheckpointError(

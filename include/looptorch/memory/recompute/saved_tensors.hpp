@@ -38,7 +38,7 @@ class SavedTensorKeeper {
 
 inline thread_local SavedTensorKeeper* current_keeper = nullptr;
 
-/// Makes a keeper current on this thread while it lives. With nullptr tensors are saved as LibTorch does.
+/// Makes a keeper current on this thread while it lives. With nullptr, LibTorch saves tensors as usual.
 class KeeperScope {
  public:
   explicit KeeperScope(SavedTensorKeeper* keeper) : previous_(std::exchange(current_keeper, keeper)) {

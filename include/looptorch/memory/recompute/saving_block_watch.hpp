@@ -16,7 +16,7 @@ class SavingBlockWatch {
 
   [[nodiscard]] bool saw_one() const { return saw_one_; }
 
-  /// Tells the watches of this thread that a block begins.
+  /// Notifies this thread's watches that a block begins.
   static void notify() {
     for (SavingBlockWatch* watch = innermost(); watch; watch = watch->outer_) watch->saw_one_ = true;
   }
