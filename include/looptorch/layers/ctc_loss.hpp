@@ -30,6 +30,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -259,13 +260,29 @@ inline void check_ctc(const CtcBatch& batch) {
     refuse("the blank is ", batch.options.blank, ", and there are ", scores.size(2), " classes");
 }
 
+/// Throws UsageError for a label without a class; at::ctc_loss would read past the scores. On a CPU only.
+inline void check_labels(const CtcBatch& batch) {
+  const at::Tensor targets_NL = batch.targets_NL.contiguous(),
+                   lengths_N = batch.target_lengths_N.contiguous();
+  const std::int64_t classes = batch.log_probs_TNC.size(2), width = targets_NL.size(1);
+  for (std::int64_t clip = 0; clip < targets_NL.size(0); ++clip) {
+    const std::int64_t* const labels = targets_NL.const_data_ptr<std::int64_t>() + clip * width;
+    const std::int64_t length = std::min(lengths_N.const_data_ptr<std::int64_t>()[clip], width);
+    for (std::int64_t i = 0; i < length; ++i)
+      if (labels[i] < 0 || labels[i] >= classes)
+        throw UsageError(message("ctc_loss: label ", i, " of clip ", clip, " is ", labels[i],
+                                 ", and there are ", classes, " classes"));
+  }
+}
+
 }  // namespace detail
 
 /// Returns -log p(text | clip) of each clip, `[N]`, with the gradient of at::ctc_loss. Takes
 /// log-probabilities `[T, N, C]`, targets `[N, L]`, of which the first `target_lengths_N` are a clip's text,
 /// and each clip's number of frames; targets and lengths are int64, all on one device. Returns fp32, or fp64
 /// for fp64. Lengths beyond the tensors' are clamped on an accelerator, and throw on a CPU. A label without a
-/// class is undefined behaviour. Never waits for the device. Throws UsageError for wrong shapes or types.
+/// class is undefined behaviour on an accelerator. Never waits for the device. Throws UsageError for wrong
+/// shapes or types, and on a CPU for such a label.
 [[nodiscard]] inline at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets_NL,
                                          const at::Tensor& input_lengths_N,
                                          const at::Tensor& target_lengths_N, CtcOptions options = {}) {
@@ -274,6 +291,7 @@ inline void check_ctc(const CtcBatch& batch) {
   at::Tensor& log_probs_TNC = batch.log_probs_TNC;
   if (log_probs_TNC.element_size() < 4) log_probs_TNC = log_probs_TNC.to(at::kFloat);
   if (computes_on_cpu(log_probs_TNC) && !batch.kernels()) {
+    detail::check_labels(batch);
     const at::Tensor losses_N = std::get<0>(at::_ctc_loss(
         log_probs_TNC, targets_NL, input_lengths_N, target_lengths_N, options.blank, options.zero_infinity));
     return options.zero_infinity ? losses_N.masked_fill(losses_N.eq(-detail::kNoPath), 0) : losses_N;

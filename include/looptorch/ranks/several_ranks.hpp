@@ -188,9 +188,8 @@ class SeveralRanks {
   void reduce_overflow(Engine& engine, bool& overflowed, bool& loss_overflowed) {
     if (!ranks_) return;
     if constexpr (Engine::kStreams) wait_in_lockstep(engine);
-    const bool has_batch = engine.window().micro_batches > 0;
-    if (ranks_->chunks() > 0 && engine.works()[I].due &&
-        !has_batch)  // the others agreed on buckets in theirs
+    // Without a micro-batch in which to agree on buckets, as the others did, this rank does so here.
+    if (ranks_->chunks() > 0 && engine.works()[I].due && engine.window().micro_batches == 0)
       (void)ranks_->enter_micro_batch(engine.run().updates()[I], engine.progress().step, 0);
     RankReduction reduction;
     reduction.any("overflowed", overflowed);

@@ -218,6 +218,10 @@ TEST_CASE("ctc_loss says what is wrong with its arguments, and has no second der
   CHECK_THROWS_WITH(lt::ctc_loss(scores, targets, frames, lengths.to(at::kInt)), Contains("int64"));
   CHECK_THROWS_WITH(lt::ctc_loss(scores, targets, frames, lengths, {.blank = 5}),
                     Contains("blank is 5, and there are 5 classes"));
+  CHECK_THROWS_WITH(lt::ctc_loss(scores, ids({1, 2, 5, 4}).view({2, 2}), frames, lengths),
+                    Contains("label 0 of clip 1 is 5, and there are 5 classes"));
+  CHECK_NOTHROW(
+      lt::ctc_loss(scores, ids({1, 2, 3, -100}).view({2, 2}), frames, lengths));  // beyond its length
   const at::Tensor leaf = scores.clone().requires_grad_(true);
   const at::Tensor loss = lt::detail::CtcFunction::apply(leaf, targets, frames, lengths, 0, false).sum();
   CHECK_THROWS_WITH(torch::autograd::grad({loss}, {leaf}, {}, true, true), Contains("no second derivative"));
