@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes the level in decibels of each 10 ms of a sound, from which voice_activity.hpp finds speech. Takes
-// 4 bytes a level: 14 MB for 10 hours.
+// Computes the level in decibels of each 10 ms of a sound, from which voice_activity.hpp finds speech. A
+// level takes 4 bytes: 14 MB for 10 hours.
 #pragma once
 
 #include <ATen/core/Tensor.h>
