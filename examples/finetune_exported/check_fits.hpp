@@ -67,7 +67,7 @@ class OpenSizes {
   }
 
  private:
-  std::map<std::string, std::pair<std::int64_t, std::string>> sizes_;  // by symbol; and a column with it
+  std::map<std::string, std::pair<std::int64_t, std::string>> sizes_;  // sizes and columns by symbol
 };
 
 }  // namespace finetune_exported

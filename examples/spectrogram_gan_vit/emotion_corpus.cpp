@@ -45,7 +45,7 @@ struct Options {
 
 /// Returns the settings that decide how clips sound. All clips of a folder have the same.
 Json settings_of(const Options& options) {
-  constexpr std::int64_t kVersion = 1;  // of the rules in corpus/
+  constexpr std::int64_t kVersion = 1;  // version of the rules in corpus/
   return Json::object()
       .set("emotion_corpus", kVersion)
       .set("seed", options.seed)

@@ -38,7 +38,7 @@ struct Options {
   std::string valence = "drawn", arousal = "drawn", device = "auto";
 };
 
-constexpr const char* kHeader = "sample,valence,arousal";  ///< of labels.csv
+constexpr const char* kHeader = "sample,valence,arousal";  ///< first line of labels.csv
 
 /// Clips in one file, all in memory at once: 170 MB at 128 mel bins.
 constexpr std::int64_t kClipsInFile = 256;

@@ -16,7 +16,7 @@ namespace spectrogram_gan {
 struct GpuPreset {
   std::int64_t gigabytes;
   std::int64_t gan_batch_size;
-  std::int64_t vit_batch_size;  ///< of ViT-B/16 at 224 x 224
+  std::int64_t vit_batch_size;  ///< batch size of ViT-B/16 at 224 x 224
   std::int64_t n_mels;
   std::int64_t synthetic;  ///< spectrograms to generate as further training clips
 };

@@ -49,9 +49,9 @@ class LogMelReader {
           looptorch::audio::LogMelOptions{.mel_bins = options.mel_bins, .max_samples = seconds * kRate});
   }
 
-  /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak: log-mel frames depend on a
-  /// recording's loudness, which speech does not depend on. Throws SpeechError for a clip that is silent or
-  /// longer than `max_seconds`, and what looptorch::audio::decode throws.
+  /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak, since log-mel frames depend
+  /// on a recording's loudness, and its text does not. Throws SpeechError for a clip that is silent or longer
+  /// than `max_seconds`, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
     const auto samples_T = reader_(utterance);
     return samples_T * (kPeak / samples_T.abs().max());

@@ -34,9 +34,9 @@ namespace konkanivani {
 }
 
 /// Selects the hardest batches of the run's batch size, and of smaller sizes that a preflight tries. The size
-/// is that of --batch-size if the number of clips limits most batches, else of --batch-frames. Smaller
-/// batches are more in a window, which so keeps about as many clips. A run that `resumes` splits the batches
-/// of its original plan, and only by --batch-size. Keeps a reference to the clips.
+/// is that of --batch-size if the number of clips limits most batches, else of --batch-frames. With smaller
+/// batches a window has more of them, so it keeps about as many clips. A run that `resumes` splits the
+/// batches of its original plan, and only by --batch-size. Keeps a reference to the clips.
 class HardestBatches {
  public:
   HardestBatches(const SpeechDataset& clips, const BatchSize& size, std::uint64_t seed, bool resumes = false)

@@ -98,7 +98,7 @@ class EncoderImpl : public torch::nn::Module {
   }
 
   /// Encodes `mel_BMF`. `lengths_B` holds the number of unpadded frames of each clip: int64, 1 to F, on the
-  /// same device. Only on a CPU its values are checked.
+  /// same device. Its values are checked only on a CPU.
   [[nodiscard]] Encoded forward(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     check(mel_BMF, lengths_B);
     const auto mel_BFM = mel_BMF.transpose(1, 2);

@@ -20,7 +20,7 @@ namespace spectrogram_gan {
 using looptorch::audio::ClipError;
 
 struct SpectrogramOptions {
-  std::int64_t mel_bins = 128;  ///< from 20 to 8000 Hz
+  std::int64_t mel_bins = 128;  ///< bins from 20 to 8000 Hz
   double seconds = 30;          ///< seconds of a clip: longer files are cut, shorter ones padded
 
   static constexpr std::int64_t kRate = 22050, kHop = 512;

@@ -198,8 +198,8 @@ class Composer {
 
   const Traits& traits_;
   Dice& dice_;
-  int steps_;    ///< of a bar
-  double step_;  ///< s
+  int steps_;    ///< steps in a bar
+  double step_;  ///< s that a step lasts
   Score score_;
   double bar_start_ = 0;
   int root_ = 0;    ///< a degree: that of the bar's chord

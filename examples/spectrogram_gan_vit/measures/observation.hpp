@@ -30,7 +30,7 @@ struct Judges {
   EmotionNet features, regressor;
 };
 
-/// What is kept of clips: 4 KB each.
+/// The figures kept of clips: 4 KB each.
 struct Observed {
   at::Tensor features_ND, predicted_N2, wanted_N2, patches_NK;
 
@@ -39,7 +39,7 @@ struct Observed {
   }
 };
 
-/// Collects what is kept of clips, batch by batch.
+/// Collects the figures kept of clips, batch by batch.
 class Observer {
  public:
   explicit Observer(Judges& judges) : judges_(&judges) {}

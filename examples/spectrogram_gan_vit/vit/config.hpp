@@ -39,7 +39,7 @@ struct ViTConfig {
   double layer_norm_eps = 1e-12;
   bool qkv_bias = true;
   std::int64_t channels = 3;
-  std::int64_t n_mels = 128;  ///< of the spectrograms that become images
+  std::int64_t n_mels = 128;  ///< mel bins of the spectrograms that become images
   Extent image = {224, 224}, patch = {16, 16};
 
   /// Returns how many patches an image has in each direction.

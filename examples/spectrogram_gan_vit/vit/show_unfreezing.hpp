@@ -44,7 +44,7 @@ struct Trained {
 /// for progress and curve. Publishes "validation.ccc" as "stopping.ccc" from the last rule's epoch on:
 /// StopEarly, given that metric, cannot end a run before all its blocks were tried.
 struct ShowUnfreezing {
-  std::int64_t last_epoch = 0;  ///< of the rules' epochs
+  std::int64_t last_epoch = 0;  ///< last epoch that a rule names
   std::FILE* out = stderr;
 
   struct State {

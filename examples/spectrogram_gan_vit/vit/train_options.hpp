@@ -48,7 +48,7 @@ struct TrainOptions {
                                            .learning_rate = 1e-4,
                                            .flush_every = spectrogram_gan::kFlushEvery};
   double backbone_rate = 0.1;      ///< learning rate of a pretrained backbone, as a share of the head's
-  double weight_decay = 0.01;      ///< of AdamW
+  double weight_decay = 0.01;      ///< weight decay of AdamW
   std::string unfreeze = {};       ///< schedule of a pretrained model; empty: default_unfreezing()
   std::int64_t patience = 5;       ///< ends after so many epochs without a better concordance in validation
   double mixup = 0;                ///< alpha of mixup's Beta distribution; 0: no mixup

@@ -90,7 +90,7 @@ class MelBlocks {
 struct LoudestFrame {
   double log_mel = 0;        ///< log10 of the mel power
   float sample = 0;          ///< the largest magnitude
-  std::int64_t samples = 0;  ///< of the whole recording
+  std::int64_t samples = 0;  ///< length of the recording
 };
 
 /// Reads a whole recording at 16 kHz: 30 s of WAV take about 4 ms. `use` takes the samples of each block in

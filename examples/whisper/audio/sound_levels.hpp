@@ -16,7 +16,7 @@ namespace whisper {
 /// The level of each mel frame's 160 samples.
 class SoundLevels {
  public:
-  static constexpr std::size_t kSamples = 160;  ///< of a frame
+  static constexpr std::size_t kSamples = 160;  ///< samples of a frame
   static constexpr float kSilence = -120;       ///< dB, the lowest level
 
   /// Appends samples, float32 `[T]` on the CPU. An incomplete frame waits for the next samples.

@@ -25,7 +25,7 @@ namespace whisper {
 /// How unusable clips are treated: listed and skipped, or the first one ends the program.
 enum class OnBadAudio { skip, stop };
 
-inline constexpr std::size_t kListedClips = 5;  ///< of skipped clips that are named at a time
+inline constexpr std::size_t kListedClips = 5;  ///< skipped clips that are named at a time
 
 /// Why clips were skipped, each clip once.
 struct SkippedItems : looptorch::app::SkippedItems {

@@ -3,7 +3,7 @@
 // Whisper was trained (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022,
 // section 2.3). A window has its segments with their times, and the previous window's text. A segment that
 // crosses the window's end belongs to the next window. The window's sound ends before that segment; in
-// training with timestamps the sound goes on, and the model learns only when the segment begins.
+// training with timestamps the sound goes on, and the model learns the time at which the segment begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -125,7 +125,7 @@ class WindowPacker {
   }
 
   static constexpr double kRounding = 1e-6;  // tolerance for times that were added up
-  static constexpr double kLeastCut = 0.02;  // s in the window of a cut-off segment: a timestamp's step
+  static constexpr double kLeastCut = 0.02;  // s that a cut-off segment has in the window, at least
 
   const PackOptions& options_;
   std::vector<looptorch::Utterance>& windows_;

@@ -191,7 +191,7 @@ class TokenGraphs {
   Decoder decoder_;
   FixedCache cache_;
   at::Tensor inputs_R7_;           // StepInputs of the memory's rows
-  int64_t clips_ = 0, width_ = 0;  // of the memory in use
+  int64_t clips_ = 0, width_ = 0;  // size of the memory in use
   int64_t length_ = 0;             // positions held
   std::vector<int64_t> places_;    // by clip of the search: its place in memory
   std::map<std::vector<int64_t>, Graph> graphs_;

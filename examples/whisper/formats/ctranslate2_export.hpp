@@ -191,7 +191,7 @@ class CTranslate2Writer {
     file_.write(values.const_data_ptr(), values.nbytes());
   }
 
-  /// Returns, by name, the first name of the tensor that a variable shares with earlier ones.
+  /// Returns the aliases: by each further name of a shared tensor, its first name.
   static std::map<std::string, std::string> find_aliases(const looptorch::TensorMap& variables) {
     std::map<std::string, std::string> aliases;
     std::map<const void*, std::string> firsts;

@@ -23,7 +23,7 @@ namespace whisper {
 
 /// A piece of a recording that fits in a window.
 struct Chunk {
-  Transcription* result;  ///< Gets the chunk's segments; if it has no language, the first chunk decides.
+  Transcription* result;  ///< Gets the segments. A missing language is detected in the first chunk.
   FrameSpan span;         ///< The chunk's place in the recording.
   at::Tensor mel_MT;      ///< A whole window.
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds words that a model invents in silence, by openai-whisper's rules: a segment of improbable, very short
-// or very long words with silence around it. Drops it with all later segments and decodes again from its
-// beginning, or from the end of the silence before it if it is the window's first.
+// or very long words with silence around it. Drops that segment and all later ones, skips the silence before
+// it, and begins the next window where the segment began.
 #pragma once
 
 #include "../text/python_text.hpp"

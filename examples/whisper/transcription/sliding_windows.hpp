@@ -163,7 +163,7 @@ class SlidingWindows {
     return next;
   }
 
-  /// Returns the number of frames in the recording; counts only up to a window and the threshold from
+  /// Returns the number of frames in the recording, counted no further than a window and the threshold after
   /// `place`.
   template <class Sound>
   std::int64_t frames_in_reach(Sound& recording, WindowSpan place) const {

@@ -118,7 +118,7 @@ class PlanSearch {
   bool whole_program_;
   std::int64_t clips_ = 0;  // clips in each batch of `hardest_`
   std::vector<Batch> hardest_;
-  std::map<std::string, PlanTrial> too_large_;  // by held_by
+  std::map<std::string, PlanTrial> too_large_;  // by the text of held_by
 };
 
 /// Writes a line on memory. With --preflight, throws app::DoesNotFit for a run that does not fit, and names

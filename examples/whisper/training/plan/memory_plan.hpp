@@ -52,7 +52,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// What asks for a choice.
+/// The request for a choice.
 struct PlanQuestion {
   std::string asking = "--fit";  ///< The asking flag, which begins each line.
   double margin = 0;             ///< The share of memory that stays free, for the last message.

@@ -87,7 +87,7 @@ class Misfits {
 
  private:
   std::optional<PlanTrial> measured_, bound_;
-  std::string flags_;  // of `measured_`
+  std::string flags_;  // flags of `measured_`
 };
 
 }  // namespace detail
