@@ -22,8 +22,8 @@ namespace spectrogram_gan {
 }
 
 /// Returns for each clip the emotion of another clip of the batch, each other one equally likely. Real music
-/// has these emotions, which may not be true of uniform draws. The batch must have 2 clips. Draws one number
-/// from the batch's device's generator, which is part of snapshots; never waits for a device.
+/// has these emotions, which may not be true of uniform draws. The batch must have at least 2 clips. Draws
+/// one number from the generator of the batch's device, which is part of snapshots; never waits for a device.
 [[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
   const auto rows = conditions_B2.size(0);
   const auto integers = conditions_B2.options().dtype(at::kLong);
@@ -39,9 +39,9 @@ struct GameOptions {
   AdversarialLoss loss = AdversarialLoss::hinge;
   double r1 = 0;                ///< gamma of the gradient penalty; 0: none
   bool instance_noise = false;  ///< adds the model's `instance_noise` to the discriminator's input
-  /// The share of real spectrograms with the emotion of another clip of the batch in the loss of what is to
-  /// be rejected; generated ones have the rest (Reed et al., 2016). It makes the emotion matter, and costs
-  /// one more forward pass; 0: none. A batch of one clip has no other emotion.
+  /// Share of the discriminator's loss on rejected pairs that comes from real spectrograms with another
+  /// clip's emotion; generated ones have the rest (Reed et al., 2016). It makes the emotion matter, for one
+  /// more forward pass; 0: none. A batch of one clip has no other emotion.
   double mismatched = 0;
   /// The weight of the mean squared error of the emotion that the discriminator predicts (Odena et al.,
   /// 2017); 0: none. The discriminator learns the emotion from real spectrograms, and the generator learns to

@@ -24,8 +24,8 @@
 
 namespace spectrogram_vit {
 
-/// Pairs of prefixes: transformers', and this example's, which follow "backbone." there. The pair that a name
-/// begins with replaces one by the other.
+/// Prefixes of names in transformers, and in this example, where they follow "backbone.". The one with which
+/// a name begins is replaced by the other.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNamePrefixes{
     {{"embeddings.cls_token", "class_token"},
      {"embeddings.position_embeddings", "positions"},
