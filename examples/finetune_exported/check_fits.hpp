@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks that the tensors of a sample have the types and sizes that the model takes, and defines DataError
-// for those that do not. Data are checked as they are read, so that an error names file and line.
+// Checks that the tensors of a sample have the types and sizes that the model takes, and defines the error
+// for others, DataError. Data are checked as they are read, so that an error names file and line.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@ struct DataError : lt::Error {
 };
 
 /// Throws DataError, which begins with `where`, unless a sample's tensor fits its column. With `padded`, a
-/// shorter one fits too.
+/// smaller tensor fits too.
 inline void check_fits(const std::string& where, const at::Tensor& tensor, const Column& column,
                        bool padded) {
   const auto fail = [&](const std::string& what) {
@@ -47,11 +47,11 @@ inline void check_fits(const std::string& where, const at::Tensor& tensor, const
   }
 }
 
-/// Compares the open sizes of one sample's tensors: those of one symbol must be equal, as of tokens and their
-/// mask.
+/// Compares the open sizes of one sample's tensors. Sizes of one symbol must be equal, such as those of
+/// tokens and of their mask.
 class OpenSizes {
  public:
-  /// Throws DataError, which begins with `where`, for a size that differs from that of an earlier tensor.
+  /// Throws DataError, which begins with `where`, if a size differs from an earlier one of the same symbol.
   void add(const std::string& where, const at::Tensor& tensor, const Column& column) {
     if (!column.dims) return;
     for (std::size_t d = 0; d < column.dims->size(); ++d) {
@@ -67,7 +67,7 @@ class OpenSizes {
   }
 
  private:
-  std::map<std::string, std::pair<std::int64_t, std::string>> sizes_;  // with a column of that size
+  std::map<std::string, std::pair<std::int64_t, std::string>> sizes_;  // sizes and columns by symbol
 };
 
 }  // namespace finetune_exported

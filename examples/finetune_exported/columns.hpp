@@ -23,9 +23,9 @@ inline constexpr std::int64_t kIgnoredLabel = -100;
 /// A tensor of each sample, without the batch dimension.
 struct Column {
   std::string name;
-  std::optional<at::ScalarType> dtype = {};               ///< empty: the data's
-  std::optional<std::vector<lt::ExportedDim>> dims = {};  ///< empty: any
-  double padding = 0;                                     ///< after the shorter ones of a batch
+  std::optional<at::ScalarType> dtype = {};               ///< empty: the type that the data has
+  std::optional<std::vector<lt::ExportedDim>> dims = {};  ///< empty: any sizes
+  double padding = 0;                                     ///< value that fills up a batch's shorter tensors
 };
 
 /// Returns the columns of a model's inputs. Throws UsageError for an input whose first dimension is fixed or
@@ -47,7 +47,7 @@ inline std::vector<Column> columns_of(const std::vector<lt::ExportedInput>& inpu
   return columns;
 }
 
-/// Returns the sizes as "[3, s5 <= 16, ?]": open ones by their symbol and greatest size.
+/// Returns the sizes as "[3, s5 <= 16, ?]": a symbol and the greatest size for each open one.
 inline std::string sizes_text(const std::vector<lt::ExportedDim>& dims) {
   std::string text;
   for (const auto& dim : dims) {

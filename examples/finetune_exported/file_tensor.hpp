@@ -21,7 +21,7 @@ struct SoundOptions {
   bool normalize = true;  ///< to mean 0 and variance 1, as transformers' feature extractor does
 };
 
-/// True for the name of an array; a file of another name is a sound.
+/// True for the name of an array. A file with any other name is a sound.
 [[nodiscard]] inline bool is_array(const std::filesystem::path& file) { return file.extension() == ".npy"; }
 
 /// Returns the array of a .npy file, with its type, or a sound's samples `[T]`. Throws what load_npy and

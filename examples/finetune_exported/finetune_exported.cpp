@@ -40,7 +40,7 @@ struct Options {
   double weight_decay = 0.01, clip = 1.0;
   std::vector<std::string> freeze, lora;
   std::int64_t lora_rank = 8;
-  std::string of_sounds;  ///< a flag that was given and is of sounds alone
+  std::string of_sounds;  ///< a given flag that only sounds use
 };
 
 /// Throws CommandLineError for a flag that would do nothing.
@@ -97,7 +97,7 @@ std::map<std::string, std::string> settings_of(const fe::LossOptions& loss, cons
           {"--normalize-sound", setting(sounds.normalize)}};
 }
 
-/// Adds adapters, lets blocks be recomputed, and moves the model to the device.
+/// Adds adapters, sets blocks to be recomputed, and moves the model to the device.
 void prepare(const app::Session& session, lt::ExportedModel& model, const Options& options) {
   if (!options.lora.empty())
     lt::add_lora(*model, {.rank = options.lora_rank,
@@ -107,18 +107,18 @@ void prepare(const app::Session& session, lt::ExportedModel& model, const Option
   model->to(session.device());
 }
 
-/// Adds the loss and the metrics of all held-out samples to the figures.
+/// Adds the loss and the metrics over all held-out samples to the figures.
 template <class Trainer>
 void add_validation(Figures& figures, Trainer& trainer, const app::Session& session,
                     const fe::Samples& held_out, app::SkippedItems& skipped) {
-  auto all = session.whole(held_out);  // on several ranks Validate's loader has a shard
+  auto all = session.whole(held_out);  // on several ranks Validate's loader has only a shard
   const auto result = trainer.evaluate(all);
   figures.emplace_back("validation_loss", result.loss);
   for (const auto& [name, value] : result.metrics) figures.emplace_back("validation_" + name, value);
   skipped.add(all.skipped());
 }
 
-/// Writes adapters, if there are any, and the model with them folded in.
+/// Writes the adapters, if there are any, and the model with adapters folded in.
 void write_model(const app::Session& session, lt::ExportedModel& model, bool has_adapters) {
   if (has_adapters) {
     if (app::leads()) lt::save_lora(*model, session.output() / "adapter");
@@ -140,7 +140,7 @@ void train(app::Session& session, const Options& options) {
   };
   const fe::Samples samples = open(options.train);
   const bool validates = !options.validation.empty();
-  // Validate needs a loader to refer to, even one that When switches off and nothing reads.
+  // Validate needs a loader to refer to, even if When switches it off and the loader is never read.
   const fe::Samples held_out = validates ? open(options.validation) : samples;
   if (app::leads() && !options.of_sounds.empty() && !has_sounds)
     std::cerr << "--" << options.of_sounds << " is not used: the data names no sound" << std::endl;

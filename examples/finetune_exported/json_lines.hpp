@@ -23,11 +23,11 @@ namespace finetune_exported {
 
 namespace fs = std::filesystem;
 
-/// Lines of JSON. A field is a number, a (nested) list of numbers, or a file beside the lines: a NumPy array
-/// (.npy), or else a sound.
+/// Samples in lines of JSON. A field is a number, a (nested) list of numbers, or the path of a file relative
+/// to the .jsonl: a NumPy array (.npy), or else a sound.
 class JsonLines final : public Source {
  public:
-  /// Checks every line, and that the files are there. Throws DataError.
+  /// Checks every line, and that the files exist. Throws DataError.
   JsonLines(fs::path path, const std::vector<Column>& columns, const SoundOptions& sounds)
       : path_(std::move(path)), sounds_(sounds) {
     std::ifstream file(path_);

@@ -18,11 +18,11 @@
 
 namespace finetune_exported {
 
-/// The numbers of nested lists, and the lists' sizes.
+/// The numbers in nested lists, and the sizes of the lists.
 class ListedNumbers {
  public:
-  /// Refers to `value`. Throws DataError, which begins with `what`, unless it is a number or lists of numbers
-  /// with equal lengths.
+  /// Keeps references into `value`. Throws DataError, which begins with `what`, unless `value` is a number,
+  /// or nested lists of numbers with equal lengths.
   ListedNumbers(const std::string& what, const lt::Json& value) : what_(what) { add(value, 0); }
 
   [[nodiscard]] bool are_whole() const {
@@ -62,8 +62,8 @@ class ListedNumbers {
   std::vector<const lt::Json*> numbers_;
 };
 
-/// Returns the numbers with the type `dtype` if that has fractions, as Long if all of them are whole (1.0 is
-/// not), else as Float. Throws DataError, which begins with `what`.
+/// Returns the numbers as `dtype` if it is a floating type. Otherwise returns them as Long if all are whole
+/// (1.0 is not), else as Float. Throws DataError, which begins with `what`.
 inline at::Tensor json_tensor(const std::string& what, const lt::Json& value,
                               std::optional<at::ScalarType> dtype) {
   const ListedNumbers numbers(what, value);

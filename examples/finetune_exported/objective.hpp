@@ -40,14 +40,14 @@ struct LossOptions {
   std::string labels = "labels";
   std::string scores = "logits";
   std::int64_t blank = 0;
-  bool count_labels = false;  ///< weigh a batch by its labels, not by its samples
+  bool count_labels = false;  ///< weights a batch by its labels instead of its samples
 };
 
 /// Computes the loss of a batch, and the accuracy if each sample has one score per class.
 class Objective {
  public:
-  /// `inputs` are the columns of the model's inputs. Throws UsageError for a model without the outputs that
-  /// the options name.
+  /// `inputs` are the columns of the model's inputs. Throws UsageError if the model lacks outputs that the
+  /// options name, and for options that would do nothing.
   Objective(LossOptions options, const lt::ExportedModelImpl& model, const std::vector<Column>& inputs)
       : options_(std::move(options)) {
     const auto& outputs = model.output_names();
@@ -72,8 +72,8 @@ class Objective {
     require_used();
   }
 
-  /// Returns the column of the labels, which the data has after those of the inputs; nothing if the labels
-  /// are an input, or the model computes its loss without labels.
+  /// Returns the column of the labels, which follows those of the inputs in the data. Returns nothing if the
+  /// labels are an input, or if the model computes its loss itself.
   [[nodiscard]] std::optional<Column> label_column() const {
     if (labels_ < inputs_ || is_own()) return std::nullopt;
     const bool are_classes = options_.kind != "mse";
@@ -119,8 +119,8 @@ class Objective {
                            " to compare them with");
   }
 
-  /// Calls `compute`. Adds the least and the greatest number of each column of whole numbers to an error of
-  /// an index, which names none: a token or a label that the model does not know.
+  /// Calls `compute`. If it throws an error of an index, adds the range of numbers in each integer column:
+  /// the error does not name the column with a token or label that the model does not know.
   template <class Compute>
   std::invoke_result_t<Compute> naming_columns(const Row& batch, Compute&& compute) const {
     try {
@@ -147,8 +147,8 @@ class Objective {
     return !labels.is_floating_point() && labels.dim() == 1 && scores.dim() == 2 &&
            scores.size(0) == labels.size(0);
   }
-  /// Returns the share of right predictions, weighed by the `count` of labels whatever the loss is weighed
-  /// by.
+  /// Returns the share of right predictions. Its weight is the `count` of labels, whatever the weight of the
+  /// loss.
   [[nodiscard]] static lt::Metric accuracy(const at::Tensor& labels, const at::Tensor& scores,
                                            const at::Tensor& count) {
     const at::Tensor right = scores.argmax(1).eq(labels).sum().to(at::kDouble);
@@ -157,12 +157,12 @@ class Objective {
   /// Returns the number of labels that are not ignored, 0-dim.
   [[nodiscard]] static at::Tensor counted(const at::Tensor& labels) { return labels.ne(kIgnoredLabel).sum(); }
 
-  /// Returns the loss of `count` labels. Without any it is 0, since a mean over nothing would be NaN.
+  /// Returns the loss, with the weight `count`. If that is 0 the loss is 0, where a mean would be NaN.
   [[nodiscard]] lt::Loss weighed_by(const at::Tensor& count, const at::Tensor& value) const {
     if (is_sum()) return {.weight = count, .sum = value};
     return {.value = at::where(count.eq(0), at::zeros_like(value), value), .weight = count};
   }
-  /// True if `loss_of_scores` returns the sum over the labels in place of their mean.
+  /// True if `loss_of_scores` returns the sum over the labels instead of their mean.
   [[nodiscard]] bool is_sum() const { return options_.count_labels && options_.kind == "cross-entropy"; }
 
   [[nodiscard]] at::Tensor loss_of_scores(const at::Tensor& scores, const at::Tensor& labels) const {
@@ -186,7 +186,7 @@ class Objective {
     return at::mse_loss(scores.to(type).view_as(labels), labels.to(type));
   }
 
-  /// Labels are those of each sample that are not ignored, in their order.
+  /// Returns the CTC loss. A sample's text is its labels that are not ignored, in their order.
   [[nodiscard]] at::Tensor ctc(const at::Tensor& scores, const at::Tensor& labels) const {
     require(scores.dim() == 3 && labels.dim() == 2 && scores.size(0) == labels.size(0), scores, labels,
             "[samples, frames, classes] and [samples, labels]");
@@ -199,7 +199,7 @@ class Objective {
     const at::Tensor losses =
         lt::ctc_loss(scores.to(at::kFloat).log_softmax(-1).transpose(0, 1), kept_first.clamp_min(0), frames,
                      lengths, {.blank = options_.blank});
-    return (losses / lengths.clamp_min(1)).mean();  // as torch::ctc_loss
+    return (losses / lengths.clamp_min(1)).mean();  // as torch.nn.functional.ctc_loss does
   }
 
   void require(bool fits, const at::Tensor& scores, const at::Tensor& labels, const char* wanted) const {
@@ -209,8 +209,8 @@ class Objective {
                                        "; they must have ", wanted));
   }
 
-  /// Throws UsageError for a label without a score: kernels would read and write out of bounds. Waits for the
-  /// device.
+  /// Throws UsageError for a label without a score, which would make kernels access memory out of bounds.
+  /// Waits for the device.
   void require_classes(const at::Tensor& labels, std::int64_t classes) const {
     const at::Tensor wrong =
         labels.ne(kIgnoredLabel) & (labels.lt(0) | labels.ge(classes) | labels.eq(options_.blank));
@@ -221,7 +221,7 @@ class Objective {
                                        " classes but the blank, which is ", options_.blank));
   }
 
-  /// Throws c10::ValueError, to which a run adds its place, for a sample with fewer frames than its labels
+  /// Throws c10::ValueError, to which a run adds its place, if a sample has fewer frames than its labels
   /// need: its loss would be infinite. Waits for the device if labels of this width may need more.
   static void require_frames(const at::Tensor& kept_first, const at::Tensor& lengths, std::int64_t frames) {
     if (2 * kept_first.size(1) - 1 <= frames) return;
@@ -233,7 +233,7 @@ class Objective {
   }
 
   LossOptions options_;
-  std::vector<std::string> names_;  // of the inputs
+  std::vector<std::string> names_;  // names of the inputs
   std::optional<std::size_t> loss_, scores_;
   std::size_t inputs_ = 0, labels_ = 0;
   bool has_labels_ = false;

@@ -35,7 +35,7 @@ struct Row {
   }
 };
 
-/// A dataset and its collation for PinnedPrefetchLoader: the columns of a source's samples.
+/// The dataset for PinnedPrefetchLoader, with its collation: the columns of a source's samples.
 class Samples {
  public:
   Samples(std::shared_ptr<const Source> source, std::vector<Column> columns)
@@ -47,12 +47,12 @@ class Samples {
     for (const auto& column : columns_) row.tensors.push_back(source_->get(index, column));
     return row;
   }
-  /// Returns the source of a sample, for the loader's messages about skipped ones.
+  /// Returns where a sample comes from, for the loader's messages about skipped samples.
   [[nodiscard]] std::string path(std::int64_t index) const { return source_->place(index); }
   [[nodiscard]] std::string fingerprint(std::int64_t index) const { return source_->fingerprint(index); }
 
   /// Stacks each column. Pads dimensions of different sizes to the longest, or to the model's fixed size.
-  /// Throws DataError for samples of different dimensions.
+  /// Throws DataError for samples with different numbers of dimensions.
   [[nodiscard]] Row collate(std::span<Row> rows) const {
     Row batch;
     for (std::size_t c = 0; c < columns_.size(); ++c) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The interface of a file from which training samples are read, one tensor for each column (columns.hpp).
-// JsonLines and TensorFiles implement it.
+// The interface of a file from which training samples are read, with one tensor for each column
+// (columns.hpp). JsonLines and TensorFiles implement it.
 #pragma once
 
 #include "columns.hpp"
@@ -12,7 +12,7 @@
 
 namespace finetune_exported {
 
-/// Samples by their index, and where each comes from. Safe to read from several threads.
+/// Samples by index, with the place that each comes from. Safe to read from several threads.
 class Source {
  public:
   virtual ~Source() = default;
@@ -20,8 +20,8 @@ class Source {
   [[nodiscard]] virtual at::Tensor get(std::int64_t index, const Column& column) const = 0;
   /// Returns "FILE" or "FILE:LINE".
   [[nodiscard]] virtual std::string place(std::int64_t index) const = 0;
-  /// Returns a text that tells samples of other files, sizes or lines apart. Values of tensors and sounds are
-  /// not read for it.
+  /// Returns a text that differs for samples of other files, sizes or lines. Does not read the values of
+  /// tensors and sounds.
   [[nodiscard]] virtual std::string fingerprint(std::int64_t index) const = 0;
   /// True if a sample names a sound.
   [[nodiscard]] virtual bool has_sounds() const { return false; }

@@ -20,11 +20,11 @@ namespace finetune_exported {
 
 namespace fs = std::filesystem;
 
-/// A safetensors file, or all of a folder in the order of their names.
+/// A safetensors file, or all such files of a folder, in the order of their names.
 class TensorFiles final : public Source {
  public:
-  /// Throws DataError for a folder without such a file, and for files that do not have the columns with as
-  /// many samples each, and what load_safetensors throws.
+  /// Throws DataError for a folder without such a file, and for a file without the columns or with different
+  /// numbers of samples in them. Throws what load_safetensors throws.
   TensorFiles(const fs::path& path, const std::vector<Column>& columns) {
     for (const auto& file : files_at(path)) add(file, columns);
   }

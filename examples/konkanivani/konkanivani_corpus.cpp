@@ -104,7 +104,7 @@ std::vector<Split> plan(const Options& options) {
   return splits;
 }
 
-/// The clip's length if `file` is a whole recording, else 0.
+/// Returns the clip's length in seconds if `file` is a whole recording, else 0.
 double seconds_of(const fs::path& file) {
   if (!fs::exists(file)) return 0;
   try {
@@ -115,7 +115,7 @@ double seconds_of(const fs::path& file) {
   }
 }
 
-/// Speaks the clip into its file unless it exists; a file gets its name only when complete.
+/// Speaks the clip into its file unless that exists. A file gets its name only when it is complete.
 void speak(Clip& clip, const fs::path& root) {
   const auto file = root / clip.file();
   clip.seconds = seconds_of(file);
@@ -132,7 +132,7 @@ void speak(Clip& clip, const fs::path& root) {
   clip.seconds = static_cast<double>(samples_T.size(0)) / static_cast<double>(kRate);
 }
 
-/// Speaks all clips with `jobs` workers; throws the first error.
+/// Speaks all clips with `jobs` workers. Throws the first error.
 void speak_all(const std::vector<Clip*>& clips, const Options& options) {
   looptorch::parallel_for_each(
       clips, options.jobs, [&](Clip* clip) { speak(*clip, options.output); },

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   return app::run_main(argc, argv, line, [&] {
     if (decoder.lexically_normal() == output.lexically_normal())
       throw app::CommandLineError("--decoder must be another file than --output");
-    torch::manual_seed(0);  // the same file each time: an example is in it
+    torch::manual_seed(0);  // an example input is saved in the file: makes it the same each time
     auto recognizer = kv::load_model(model);
     kv::export_encoder(recognizer, output);
     std::cout << "wrote " << output.string() << std::endl;

@@ -35,7 +35,7 @@ namespace lt = looptorch;
 using kv::KonkaniVani;
 using Options = kv::TrainOptions;
 
-/// Returns the loader of the training clips: batches of clips of similar length, in another order each epoch.
+/// Returns the loader of the training clips: batches of similar length, in another order in each epoch.
 auto make_training_loader(const kv::SpeechDataset& clips, const Options& options) {
   const auto loading = options.loading();
   return lt::PinnedPrefetchLoader(
@@ -55,8 +55,8 @@ lt::ScheduleLr make_schedule(const Options& options) {
   return schedule;
 }
 
-/// Returns the recipe's policies. Those of the general flags are the session's. Holds the loader and the
-/// validation by reference.
+/// Returns the recipe's policies; the session has those that general flags ask for. Keeps references to the
+/// loader and the validation.
 auto make_policies(const Options& options, auto& validation_clips, kv::Validation& validation) {
   const auto& training = options.training;
   const auto report = [&validation](lt::EpochContext& epoch) { validation.report(epoch); };
@@ -71,7 +71,7 @@ auto make_policies(const Options& options, auto& validation_clips, kv::Validatio
           .folder = options.snapshots(), .steps = training.snapshot_every, .best = "validation.cer"}};
 }
 
-/// Returns what the run's report and its snapshots say about it, beside the flags.
+/// Returns what the run's report and snapshots say about the run, besides its flags.
 app::RunDetails details_of(const kv::TrainingData& data, const Options& options,
                            const app::MemoryFlags& memory_flags) {
   return {.settings = options.settings(),
@@ -98,8 +98,8 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   app::check_memory(
       training, trainer, [&] { return hardest; }, hardest.flags());
 
-  // The identity may only be written once nothing can refuse the resume: a snapshot of this folder has one,
-  // and `fit` may still refuse that snapshot. Without one, the folder needs it before the first snapshot.
+  // The identity is written only when nothing can refuse the resume: `fit` may refuse a snapshot of this
+  // folder, which has its identity already. Otherwise the folder needs one before its first snapshot.
   const auto save_identity = [&] {
     if (app::leads()) kv::save_identity(model->config(), recognizer.vocabulary, options.snapshots());
   };
@@ -110,7 +110,7 @@ lt::FitResult train(app::Session& session, kv::Recognizer& recognizer, const kv:
   });
 }
 
-/// Prints the settings, and why: `script_flag` selected those of the Python script.
+/// Prints the settings and their origin: `script_flag` selected those of the Python script.
 void print_preset(const Options& options, const std::string& script_flag) {
   const auto& training = options.training;
   const bool is_original = options.preset == "original";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes a corpus for music emotion offline, in DEAM's layout: short pieces that are composed and played by
-// rules. Tempo, mode, register, loudness, brightness and roughness follow valence and arousal, as in the
-// literature (README.md). A model trained only on this corpus knows these rules, not music.
+// Makes a corpus for music emotion offline, in DEAM's layout: short pieces, composed and played by rules.
+// Tempo, mode, register, loudness, brightness and roughness follow valence and arousal, as in the literature
+// (README.md). A model trained only on this corpus knows these rules, not music.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/audio/encode.hpp>
@@ -43,9 +43,9 @@ struct Options {
   }
 };
 
-/// Returns what decides how clips sound; a folder holds clips of one kind.
+/// Returns the settings that decide how clips sound. All clips of a folder have the same.
 Json settings_of(const Options& options) {
-  constexpr std::int64_t kVersion = 1;  // of the rules in corpus/
+  constexpr std::int64_t kVersion = 1;  // version of the rules in corpus/
   return Json::object()
       .set("emotion_corpus", kVersion)
       .set("seed", options.seed)
@@ -59,7 +59,7 @@ void make_folder(const fs::path& folder) {
   if (error) throw looptorch::UsageError(folder.string() + ": " + error.message());
 }
 
-/// Marks the folder as a corpus, or checks that a run like this one began it.
+/// Marks the folder as a corpus, or checks that it is one with the same settings.
 void claim(const Options& options) {
   const auto settings_file = options.output / "corpus.json";
   const auto wanted = settings_of(options).dump(2) + "\n";
@@ -74,7 +74,7 @@ void claim(const Options& options) {
   looptorch::write_file_atomically(settings_file, wanted);
 }
 
-/// True if the clip exists as a whole.
+/// True if `file` is a whole clip.
 bool is_done(const fs::path& file, std::int64_t samples) {
   if (!fs::exists(file)) return false;
   try {
@@ -85,7 +85,7 @@ bool is_done(const fs::path& file, std::int64_t samples) {
   }
 }
 
-/// Writes the clip's file unless it exists; a file gets its name only when complete.
+/// Writes the clip's file unless it exists. A file gets its name only when it is complete.
 void write_clip(const sg::CorpusClip& clip, const Options& options) {
   const auto file = options.file(clip);
   if (is_done(file, std::llround(options.seconds * sg::kSynthRate))) return;
@@ -94,7 +94,7 @@ void write_clip(const sg::CorpusClip& clip, const Options& options) {
       file, {at::from_blob(samples.data(), {static_cast<std::int64_t>(samples.size())}), kRate});
 }
 
-/// Writes all clips with `jobs` workers; throws the first error.
+/// Writes all clips with `jobs` workers. Throws the first error.
 void write_clips(const std::vector<sg::CorpusClip>& clips, const Options& options) {
   looptorch::parallel_for_each(
       clips, options.jobs, [&](const sg::CorpusClip& clip) { write_clip(clip, options); },

@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
   line.required("model", "DIR", model, "folder that gan_train wrote");
   line.required("output", "FILE", output, "NAME.pt2, or NAME.ts for TorchScript");
   return app::run_main(argc, argv, line, [&] {
-    torch::manual_seed(0);  // the same file each time: an example is in it
+    torch::manual_seed(0);  // an example input is saved in the file: makes it the same each time
     auto generator = spectrogram_gan::load_generator(model);
     looptorch::export_model(
         generator, std::tuple{torch::randn({2, generator->config().latent}), torch::rand({2, 2})}, output,

@@ -46,7 +46,7 @@ struct Data {
   sg::Clips train, validation, test;
 };
 
-/// Throws UsageError for too few clips to measure by, before any training.
+/// Loads the data. Throws UsageError before any training if there are too few clips to measure by.
 Data load_data(const Options& options, std::int64_t n_mels, sg::Notes& notes) {
   const auto splits = sg::load_splits(options.data, options.judges, notes);
   const auto clips = [&](const auto& songs) {
@@ -77,7 +77,7 @@ struct Measures {
   sg::Diversity diversity;
 };
 
-/// Draws the requested number of clips, with the emotions of test clips in turn.
+/// Draws the requested number of clips, with the emotions of the test clips in turn, and measures them.
 Measures measure(sg::Generator& generator, sg::Judges& judges, const sg::Reference& reference,
                  const Options& options) {
   const auto& test = reference.test;
@@ -118,7 +118,7 @@ void draw(sg::Generator& generator, const sg::Clips& test, const Options& option
       [&](const at::Tensor& spectrograms, const at::Tensor&) { write("generated-", spectrograms); });
 }
 
-/// Loads all generators, which must draw pictures of one size.
+/// Loads all generators. Their pictures must have one size.
 std::vector<sg::Generator> load_generators(const Options& options, at::Device device) {
   std::vector<sg::Generator> generators;
   for (const auto& folder : options.models) {

@@ -38,7 +38,7 @@ struct Options {
   std::string valence = "drawn", arousal = "drawn", device = "auto";
 };
 
-constexpr const char* kHeader = "sample,valence,arousal";  ///< of labels.csv
+constexpr const char* kHeader = "sample,valence,arousal";  ///< first line of labels.csv
 
 /// Clips in one file, all in memory at once: 170 MB at 128 mel bins.
 constexpr std::int64_t kClipsInFile = 256;
@@ -58,7 +58,7 @@ std::string numbered(const char* name, std::int64_t number, const char* extensio
   return name + std::string(5 - std::min<std::size_t>(digits.size(), 5), '0') + digits + extension;
 }
 
-/// True for a name that `numbered` gives: sample-00012, and not sample-drums.
+/// True for a name that `numbered` gives, such as sample-00012, but not for sample-drums.
 bool is_numbered(const std::string& stem, std::string_view name) {
   const std::string_view digits = std::string_view(stem).substr(std::min(name.size(), stem.size()));
   return stem.starts_with(name) && digits.size() >= 5 &&
@@ -108,8 +108,8 @@ bool is_own(const fs::path& file) {
          (is_numbered(name, "sample-") && (extension == ".png" || extension == ".wav"));
 }
 
-/// True for a folder of sounds that are named as samples, but are no earlier call's: no spectrograms lie
-/// beside them.
+/// True for a folder of sounds that have samples' names and are not an earlier call's, since no spectrograms
+/// are there.
 bool holds_others_sounds(const fs::path& folder) {
   if (!fs::is_directory(folder) || fs::exists(folder / numbered("spectrograms-", 0, ".safetensors")))
     return false;
@@ -118,8 +118,8 @@ bool holds_others_sounds(const fs::path& folder) {
   });
 }
 
-/// Throws UsageError for a folder of recordings, whose tables the programs that train read, and for one with
-/// sounds that `clear` would remove.
+/// Throws UsageError for a folder of recordings, whose tables training programs read, and for a folder with
+/// others' sounds, which `clear` would remove.
 void require_no_recordings(const fs::path& folder) {
   std::ifstream labels(folder / "labels.csv");
   std::string header = kHeader;
@@ -134,13 +134,13 @@ void require_no_recordings(const fs::path& folder) {
                          "generated ones would mix with: choose another folder");
 }
 
-/// Removes an earlier call's files, which may be of another model and more.
+/// Removes the files of an earlier call, which may have used another model, or drawn more clips.
 void clear(const fs::path& folder) {
   fs::remove(folder / "labels.csv");
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder))
     if (is_own(entry.path())) old.push_back(entry.path());
-  std::ranges::sort(old);  // spectrograms, which tell whose the sounds are, last
+  std::ranges::sort(old);  // spectrograms last: they show that the sounds are this program's
   for (const auto& file : old) fs::remove(file);
 }
 

@@ -47,7 +47,7 @@ lt::FusedAdam make_adam(const torch::nn::Module& player, double learning_rate) {
   return lt::FusedAdam(player.parameters(), {.lr = learning_rate, .betas = {0.5, 0.999}});
 }
 
-/// Returns the recipe's policies. Those of the general flags are the session's.
+/// Returns the recipe's policies; the session has those that general flags ask for.
 auto make_policies(const Options& options, const sg::HeldOutJudge& validation) {
   const auto& training = options.training;
   const std::int64_t every = options.validate_every;
@@ -67,7 +67,7 @@ auto make_policies(const Options& options, const sg::HeldOutJudge& validation) {
                                  .best = options.validates() ? "validation.frechet" : ""}}};
 }
 
-/// Returns what the run's report and its snapshots say about it, beside the flags.
+/// Returns what the run's report and snapshots say about the run, besides its flags.
 app::RunDetails details_of(const sg::GanConfig& config, const sg::Clips& clips, const sg::Clips& held_out,
                            const Options& options) {
   app::RunDetails details{.settings = options.settings(),
@@ -104,7 +104,7 @@ Outcome train(app::Session& session, Gan& gan, const sg::Clips& clips, const sg:
   return {std::move(result), trainer.updates()[0].applied, best};
 }
 
-/// Refuses weights before any data is read.
+/// Checks the weights, so that unusable ones are refused before any data is read.
 void check_weights(const sg::GanConfig& config, const app::FirstWeights& weights, bool resumes) {
   if (weights.file.empty() || resumes) return;
   const Gan trial(config);
@@ -120,14 +120,14 @@ void run(Options options) {
   const app::PrintAtEnd print_skipped(notes.skipped);
   if (app::leads()) sg::require_claimable(options.output, session.snapshot().path, config, sg::load_config);
   check_weights(config, options.weights, session.resumes());
-  session.seed();  // after the trial model
+  session.seed();  // as if no trial model had been drawn
   const auto splits = sg::load_splits(options.data, options.training, notes);
   if (app::leads() && session.begins_anew()) sg::begin_anew(options);
   const auto clips = sg::cached_clips(splits.train, config.n_mels, options.cache(), notes);
   const auto held_out = sg::cached_clips(splits.validation, config.n_mels, options.cache(), notes);
   const auto validation = sg::prepare_validation(clips, held_out, config.n_mels, session.device(),
                                                  !session.begins_anew(), options, notes.skipped);
-  session.seed();  // after the judge's training, which a resumed run leaves out
+  session.seed();  // as if the judge had not been trained, which a resumed run skips
   Gan gan(config);
   app::begin_from_weights(*gan, options.weights, session.resumes(), sg::players_of(gan));
   gan->to(session.device());

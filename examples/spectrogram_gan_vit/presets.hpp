@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The settings that `--gpu-memory GB` selects in gan_train, gan_sample and vit_train, by the memory of a GPU.
-// They are those of the project that this example follows.
+// They come from the project that this example follows.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -16,7 +16,7 @@ namespace spectrogram_gan {
 struct GpuPreset {
   std::int64_t gigabytes;
   std::int64_t gan_batch_size;
-  std::int64_t vit_batch_size;  ///< of ViT-B/16 at 224 x 224
+  std::int64_t vit_batch_size;  ///< batch size of ViT-B/16 at 224 x 224
   std::int64_t n_mels;
   std::int64_t synthetic;  ///< spectrograms to generate as further training clips
 };
@@ -31,11 +31,11 @@ inline constexpr std::array kGpuPresets{
 /// The preset for an unnamed card.
 inline constexpr const GpuPreset& kDefaultPreset = kGpuPresets[2];
 
-/// Micro-batches between two flushes of the allocator's cache, as in that project.
+/// Micro-batches between two flushes of the allocator's cache, as in that project's code.
 inline constexpr std::int64_t kFlushEvery = 10;
 
-/// Returns the largest preset for a card of so many GB. Throws CommandLineError if there is none, with what
-/// to give `instead`.
+/// Returns the largest preset for a card of so many GB. Throws CommandLineError if there is none; the message
+/// names the flags to give `instead`.
 [[nodiscard]] inline const GpuPreset& gpu_preset(
     std::int64_t gigabytes,
     const char* instead = "--batch-size and --n-mels, and --preflight says before the run what fits") {
@@ -48,8 +48,8 @@ inline constexpr std::int64_t kFlushEvery = 10;
                          " GB, not ", gigabytes, ": in its place give ", instead));
 }
 
-/// Returns how many spectrograms to generate: `count`, or if it is 0, the preset's for a card of so many GB;
-/// 16 if neither is given. Throws CommandLineError for a card that is too small.
+/// Returns how many spectrograms to generate: `count` or, if it is 0, the preset's number for a card of so
+/// many GB; 16 if both are 0. Throws CommandLineError for a card that is too small.
 [[nodiscard]] inline std::int64_t samples_to_draw(std::int64_t count, std::int64_t gigabytes) {
   const auto by_memory = gigabytes > 0 ? gpu_preset(gigabytes, "--count").synthetic : 16;
   return count > 0 ? count : by_memory;

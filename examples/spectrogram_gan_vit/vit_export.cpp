@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   line.required("model", "DIR", model, "folder that vit_train wrote");
   line.required("output", "FILE", output, "NAME.pt2, or NAME.ts for TorchScript");
   return app::run_main(argc, argv, line, [&] {
-    torch::manual_seed(0);  // the same file each time: an example is in it
+    torch::manual_seed(0);  // an example input is saved in the file: makes it the same each time
     auto vit = spectrogram_vit::load_vit(model);
     const auto frames = spectrogram_gan::SpectrogramOptions{.mel_bins = vit->config().n_mels}.frames();
     looptorch::export_model(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Predicts the valence and arousal of audio files, or of all audio files of folders, by a ViT of vit_train,
+// Predicts the valence and arousal of audio files, or of all audio files in folders, by a ViT of vit_train,
 // and draws the ViT's attention. Reports unusable files and continues.
 #include <looptorch/app/charts/png.hpp>
 #include <looptorch/app/device.hpp>
@@ -62,8 +62,8 @@ class EmotionPredictor {
     return sv::remark_on(prediction, {options.seconds, options.kRate}, sg::mel_options(options).max_hz);
   }
 
-  /// Returns the class token's attention to each patch of the last file, the mean over the heads of the last
-  /// block, over its spectrogram.
+  /// Returns the last file's spectrogram with the class token's attention to each patch drawn over it: the
+  /// mean over the heads of the last block.
   [[nodiscard]] at::Tensor attention_picture() {
     const torch::NoGradGuard no_grad;
     const auto grid = model_->config().grid();
@@ -81,7 +81,7 @@ class EmotionPredictor {
   sg::Picture picture_;
 };
 
-/// Names a picture after its file; adds a number to a name that is taken.
+/// Names a picture after its file. Adds a number if the name is taken.
 fs::path picture_name(const fs::path& file, std::set<std::string>& taken) {
   const auto stem = file.stem().string();
   auto name = stem;

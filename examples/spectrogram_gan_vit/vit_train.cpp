@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Trains a Vision Transformer to predict valence and arousal from spectrograms of music: either from scratch,
 // or from a Hugging Face folder, whose blocks are unfrozen step by step. It shows parameter groups, gradual
-// unfreezing, activation checkpointing, early stopping on a metric of whole sets, and the best weights at the
-// end.
+// unfreezing, activation checkpointing, early stopping on a metric of a whole set of clips, and restored best
+// weights.
 #include <looptorch/app/run_main.hpp>
 #include <looptorch/app/session.hpp>
 #include <looptorch/policies.hpp>
@@ -44,8 +44,7 @@ struct Outcome {
   sv::Scores validation, test;
 };
 
-/// Trains from the session's snapshot, or anew, and leaves the weights in the model that were best in
-/// validation.
+/// Trains from the session's snapshot, or anew. Leaves the weights in the model that were best in validation.
 Outcome train(app::Session& session, sv::ViT& model, const sv::TrainingData& data, const Options& options,
               sv::SkippedItems& skipped) {
   const auto& training = options.training;
@@ -98,8 +97,8 @@ struct ProbeScores {
   sv::Scores validation, test;
 };
 
-/// Fits a linear probe to the training clips, whose mel bins it adds to `statistics`, and scores it on the
-/// others. Adds clips that cannot be read to `skipped`.
+/// Fits a linear probe to the training clips, adds their mel bins to `statistics`, and scores the probe on
+/// the other clips. Adds unreadable clips to `skipped`.
 ProbeScores probe_scores(const sv::TrainingData& data, const lt::LoaderOptions& loading,
                          sv::SkippedItems& skipped, sv::MelStatistics& statistics) {
   const sv::LinearProbe probe(sv::mean_energies(data.train, loading, skipped, &statistics));

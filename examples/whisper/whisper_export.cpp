@@ -36,7 +36,7 @@ struct Options {
   std::optional<ExportType> type;  ///< Without one: fp32 for CTranslate2, fp16 for GGML.
 };
 
-/// Returns the files that a model may be read from.
+/// Returns the files from which a model may be read.
 std::vector<app::NamedPath> files_of(const fs::path& model) {
   std::vector<app::NamedPath> files;
   std::error_code none;
@@ -111,7 +111,7 @@ void export_model(const Options& options) {
   check_targets(options);
   auto source = load(options.model);
   if (!options.pt2.empty()) {
-    torch::manual_seed(0);  // the same files each time: an example is in each
+    torch::manual_seed(0);  // example inputs are saved in each file: makes them the same each time
     whisper::save_torch_export(options.pt2, source.model);
     std::cout << "wrote " << options.pt2.string() << std::endl;
   }

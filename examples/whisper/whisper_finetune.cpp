@@ -35,7 +35,7 @@ namespace lt = looptorch;
 using whisper::Batch, whisper::Whisper;
 using Options = whisper::FinetuneOptions;
 
-/// Returns the policies of the flags for precision and memory.
+/// Returns the policies that the flags of precision and memory ask for.
 auto memory_policies(const Options& options) {
   const auto& memory = options.memory;
   const auto& training = options.training;
@@ -119,7 +119,7 @@ void check(const Options& options) {
   if (options.memory.lora > 0) whisper::require_room_for_adapters(options.output);
 }
 
-/// Chooses what --fit leaves open, encodes clips for --cache-encoder, and says what the run will hold.
+/// Makes the choices of --fit, encodes clips for --cache-encoder, and prints what the run will hold.
 void plan_memory(app::Session& session, whisper::Recognizer& recognizer, whisper::Corpus& corpus,
                  Options& options) {
   if (!options.memory.fit.empty()) {
@@ -132,8 +132,8 @@ void plan_memory(app::Session& session, whisper::Recognizer& recognizer, whisper
   whisper::check_memory(with_trainer, recognizer, corpus, options, session.device(), session.resumes());
 }
 
-/// Transcribes the test clips before training, on rank 0. A run that begins anew removes what an earlier one
-/// left.
+/// Transcribes the test clips before training, on rank 0. A run that begins anew removes an earlier run's
+/// files.
 whisper::Transcripts transcribe_untrained(const app::Session& session, whisper::Recognizer& recognizer,
                                           whisper::Corpus& corpus, const Options& options) {
   if (!app::leads()) return {};
@@ -178,7 +178,7 @@ void finetune(Options options) {
   if (app::leads()) finish(session, recognizer, corpus, options, result, std::move(before));
 }
 
-/// Fine-tunes. With --fit, throws app::DoesNotFit if the run needs more memory than its limit after all.
+/// Fine-tunes. With --fit, throws app::DoesNotFit if the run needs more memory than its limit.
 void finetune_within(const Options& options) try {
   finetune(options);
 } catch (const c10::OutOfMemoryError& error) {

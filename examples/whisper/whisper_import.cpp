@@ -34,7 +34,7 @@ struct Options {
   std::string save_dtype = "fp32";
 };
 
-/// Everything to be written, checked before anything is.
+/// All files to be written, checked before the first is written.
 struct Folder {
   std::string tokenizer;
   Json tokenizer_config, preprocessor_config, generation_config;
@@ -79,12 +79,12 @@ Folder folder_of(const std::string& tokenizer, const Json& ids, Converted conver
   return {.tokenizer = tokenizer,
           .tokenizer_config = whisper::tokenizer_config(config),
           .preprocessor_config = whisper::preprocessor_config(config),
-          .generation_config = {},  // the caller's
+          .generation_config = {},  // set by the caller
           .weights = std::move(weights),
           .config = config};
 }
 
-/// Converts openai-whisper's file. Missing parts come from a folder of the same vocabulary.
+/// Converts openai-whisper's file. Takes what it lacks from a folder with the same vocabulary.
 Folder convert_openai(const fs::path& file, const fs::path& of_tokenizer) {
   const auto tokenizer = tokenizer_of(of_tokenizer);
   const auto ids = whisper::added_token_ids(Json::parse(tokenizer));

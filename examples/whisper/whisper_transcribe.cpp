@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transcribes audio files. Prints a line for each file: name, tab, text; or writes subtitles and tables. It
+// Transcribes audio files. Prints a line for each file (name, tab, text), or writes subtitles and tables. It
 // shows a trained model at work without a Trainer.
 #include <looptorch/app/device.hpp>
 #include <looptorch/app/run_main.hpp>
@@ -47,7 +47,7 @@ whisper::Recognizer load(const whisper::TranscribeOptions& options) {
   return recognizer;
 }
 
-/// Shows on a terminal the transcribed minutes of a long file; nothing for no number.
+/// Shows on a terminal the transcribed minutes of a long file. Clears the line if `seconds` is empty.
 void show_progress(std::optional<double> seconds) {
   if (::isatty(STDERR_FILENO) != 1) return;
   std::cerr << '\r' << (seconds ? std::to_string(std::llround(*seconds / 60)) + " minutes transcribed" : "")
@@ -106,15 +106,15 @@ class Output {
   std::optional<whisper::GrowingFiles> growing_;
 };
 
-/// Returns the files as they are, and the audio files in and below folders, by name.
+/// Returns the given files, and the audio files in and below given folders, sorted by name.
 std::vector<std::string> files_of(const std::vector<std::string>& names) {
   std::vector<std::string> files;
   for (const std::filesystem::path& file : looptorch::audio_files(names)) files.push_back(file.string());
   return files;
 }
 
-/// Reports unusable files on stderr and transcribes the others. Then throws a looptorch::Error if there was
-/// one.
+/// Transcribes the usable files and reports the others on stderr. Then throws a looptorch::Error if there was
+/// an unusable file.
 void transcribe(whisper::TranscribeOptions options) {
   options.check();
   options.files = files_of(options.files);

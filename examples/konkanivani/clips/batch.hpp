@@ -22,21 +22,21 @@
 
 namespace konkanivani {
 
-/// The augmentation of clips in training. The mask sizes are those of the public KonkaniVani
-/// project; no mask hides more than a fifth of a clip's time.
+/// The augmentation of clips in training. The mask sizes are those of the public KonkaniVani project; no mask
+/// hides more than a fifth of a clip's time.
 struct AugmentOptions {
   std::vector<double> speeds{0.9, 1.0, 1.1};
   looptorch::audio::SpecAugmentOptions masks{.max_frames = 70, .max_bins = 27, .max_time_share = 0.2};
 };
 
-/// The limits of a batch: as many clips as fit into both; 0 is no limit.
+/// The limits of a batch, which has as many clips as both allow; 0 is no limit.
 struct BatchSize {
   std::int64_t frames = 0;  ///< mel frames, padding included
   std::int64_t clips = 0;
 };
 
 struct Clip {
-  std::int64_t index = 0;  ///< in the dataset
+  std::int64_t index = 0;  ///< its number in the dataset
   at::Tensor mel_MF;
   std::vector<std::int64_t> ids;
   std::string text;  ///< normalised
@@ -45,7 +45,7 @@ struct Clip {
 struct Batch {
   at::Tensor mel_BMF;
   at::Tensor lengths_B;               ///< mel frames of each clip
-  std::vector<std::int64_t> indices;  ///< of the clips in their dataset
+  std::vector<std::int64_t> indices;  ///< the clips' numbers in their dataset
   Targets targets;
   std::vector<std::string> texts;
 
@@ -68,8 +68,8 @@ struct Batch {
 /// cuDNN's plans).
 [[nodiscard]] inline std::int64_t padded_frames(std::int64_t frames) { return next_multiple(frames, 32); }
 
-/// Pads clips with zeros to the longest's `padded_frames`, and texts to a multiple of characters, in the
-/// loader's slot if one is open.
+/// Pads clips with zeros to `padded_frames` of the longest, and texts to a multiple of `text_multiple`
+/// characters. In a loader the tensors lie in the loader's reused memory.
 [[nodiscard]] inline Batch collate(std::span<Clip> clips, std::int64_t text_multiple = 1) {
   std::int64_t longest = 0;
   for (const auto& clip : clips) longest = std::max(longest, clip.mel_MF.size(1));

@@ -32,13 +32,13 @@ using SpeechError = looptorch::audio::ClipError;
 struct SpeechOptions {
   std::int64_t mel_bins = 80;
   double max_seconds = 20;           ///< the longest clip that is accepted
-  std::int64_t subsampling = 4;      ///< the model's
+  std::int64_t subsampling = 4;      ///< mel frames in one frame of the model's encoder
   std::filesystem::path cache = {};  ///< folder of log-mel frames for later epochs and runs; empty: none
 };
 
-/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up. Safe
-/// to call from several threads. A clip is computed as if padded to whole seconds, at the cost of that
-/// length.
+/// Reads an audio file, resampled to 16 kHz, as log-mel frames `[M, F]`, F = samples / 160, rounded up.
+/// Computes a clip as if it were padded to whole seconds, and takes as long as that length does. Safe to call
+/// from several threads.
 class LogMelReader {
  public:
   explicit LogMelReader(const SpeechOptions& options)
@@ -50,7 +50,7 @@ class LogMelReader {
   }
 
   /// Returns the samples `[T]` of a manifest's line, scaled to a peak of kPeak, since log-mel frames depend
-  /// on a recording's loudness, and speech does not. Throws SpeechError for a clip that is silent or longer
+  /// on a recording's loudness, and its text does not. Throws SpeechError for a clip that is silent or longer
   /// than `max_seconds`, and what looptorch::audio::decode throws.
   [[nodiscard]] at::Tensor samples(const looptorch::Utterance& utterance) const {
     const auto samples_T = reader_(utterance);
@@ -76,11 +76,11 @@ class LogMelReader {
   std::vector<looptorch::audio::LogMel> log_mels_;  // for clips of up to 1 s, 2 s, ...
 };
 
-/// A dataset of the frames `[M, F]` of clips, each at several speeds (1.1 is faster, shorter and higher):
-/// entry `clip * speeds + speed`.
+/// A dataset of the frames `[M, F]` of clips at several speeds (at 1.1 a clip is faster, shorter and higher).
+/// Entry `clip * speeds + speed` is a clip at one speed.
 class ClipFrames {
  public:
-  /// Throws UsageError for no speed, and for one outside [0.1, 10].
+  /// Throws UsageError if `speeds` is empty, or has a speed outside [0.1, 10].
   ClipFrames(std::vector<looptorch::Utterance> utterances, const SpeechOptions& options,
              const std::vector<double>& speeds)
       : utterances_(std::move(utterances)), reader_(options), speeds_(speeds) {
@@ -127,10 +127,10 @@ class ClipFrames {
   std::vector<looptorch::Utterance> utterances_;
   LogMelReader reader_;
   std::vector<double> speeds_;
-  std::vector<looptorch::audio::Resampler> players_;  // of each speed
+  std::vector<looptorch::audio::Resampler> players_;  // by speed
 };
 
-/// The function `get(entry)`.
+/// Returns the frames of an entry, as ClipFrames::get does.
 using FramesSource = std::function<at::Tensor(std::int64_t)>;
 
 /// Returns a source that computes frames each time or, if `options.cache` names a folder, only once: about 32

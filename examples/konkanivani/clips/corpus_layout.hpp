@@ -46,14 +46,14 @@ namespace konkanivani {
 [[nodiscard]] looptorch::ManifestSplit load_corpus(const std::filesystem::path& folder,
                                                    SkippedItems* skipped = nullptr);
 
-/// Reads a manifest by `looptorch::read_manifest`; lists or throws wrong lines in the same way. If it lists
-/// them, keeps a line whose audio is missing in all normal forms of Unicode: SpeechDataset skips the clip.
+/// Reads a manifest by `looptorch::read_manifest`; lists or throws wrong lines as load_corpus does. If it
+/// lists them, keeps lines without audio in any normal form of Unicode: SpeechDataset skips them.
 [[nodiscard]] std::vector<looptorch::Utterance> read_manifest(const std::filesystem::path& path,
                                                               SkippedItems* skipped);
 
-/// Splits utterances: a tenth of the different sentences to validation, a tenth to test, at least one each;
-/// all clips of a sentence to one part. The split depends only on the sentences, as `normalize` spells them.
-/// Throws ManifestError for fewer than three sentences; `where` names the corpus in it.
+/// Splits utterances: a tenth of the different sentences for validation and a tenth for test, at least one
+/// each. All clips of a sentence are in one part. The split depends only on the sentences, as `normalize`
+/// spells them. Throws ManifestError, which names the corpus by `where`, for fewer than three sentences.
 [[nodiscard]] looptorch::ManifestSplit split_by_sentence(std::vector<looptorch::Utterance> utterances,
                                                          const std::filesystem::path& where);
 
@@ -72,18 +72,18 @@ inline const std::string kTranscripts =
          name == "transcripts.txt" || name == "transcription.txt" || name.ends_with(".trans.txt");
 }
 
-/// Returns what canonically equivalent names have in common; a name that is not UTF-8 itself.
+/// Returns a key that canonically equivalent names share; the name itself if it is not UTF-8.
 [[nodiscard]] inline std::string name_key(const std::string& name) {
   return looptorch::find_invalid_utf8(name) == name.npos ? looptorch::canonical_form(name) : name;
 }
 
-/// The files below a folder: transcripts in the order of their paths, and audio by the name without its
-/// extension.
+/// The files below a folder: transcripts in the order of their paths, and audio by file name, extension left
+/// out.
 struct Found {
   std::vector<fs::path> transcripts;
   std::multimap<std::string, fs::path> audio;  // by name_key
 
-  /// Returns the audio files of a name; of several, those with the same spelling, if any.
+  /// Returns the audio files of a name; only those spelled exactly so, if there are any.
   [[nodiscard]] std::vector<fs::path> audio_called(const std::string& name) const {
     std::vector<fs::path> like, same;
     const auto [begin, end] = audio.equal_range(name_key(name));

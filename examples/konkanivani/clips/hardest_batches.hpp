@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches of speech that need the most memory, on which a preflight makes its dry steps. Also finds
-// the hardest ones under a smaller batch size, which the preflight tries if the run does not fit.
+// Finds the batches of speech that need the most memory, on which a preflight makes its dry steps. If the run
+// does not fit, finds the hardest ones of smaller batch sizes, too.
 #pragma once
 
 #include <looptorch/app/flags/memory_flags.hpp>
@@ -18,8 +18,8 @@
 
 namespace konkanivani {
 
-/// Returns the batches that need the most memory, of those that `by_length` forms in its first epoch. Holds
-/// `clips` by reference.
+/// Returns the batches that need the most memory among those of `by_length`'s first epoch. Keeps a reference
+/// to `clips`.
 [[nodiscard]] inline looptorch::SampleBatches<SpeechDataset> hardest_batches(const SpeechDataset& clips,
                                                                              const BatchSize& size,
                                                                              std::uint64_t seed) {
@@ -33,10 +33,10 @@ namespace konkanivani {
   return {clips, looptorch::hard_batches(lengths, batches)};
 }
 
-/// Selects the hardest batches at the run's batch size, and at the smaller sizes that a preflight tries. The
-/// size is --batch-size if the number of clips limits most batches, else --batch-frames. With smaller batches
-/// a window has more of them, so it still holds about as many clips. A run that `resumes` splits the batches
-/// of its original plan, and only by --batch-size. Holds the clips by reference.
+/// Selects the hardest batches of the run's batch size, and of smaller sizes that a preflight tries. The size
+/// is that of --batch-size if the number of clips limits most batches, else of --batch-frames. With smaller
+/// batches a window has more of them, so it keeps about as many clips. A run that `resumes` splits the
+/// batches of its original plan, and only by --batch-size. Keeps a reference to the clips.
 class HardestBatches {
  public:
   HardestBatches(const SpeechDataset& clips, const BatchSize& size, std::uint64_t seed, bool resumes = false)
@@ -46,8 +46,8 @@ class HardestBatches {
         resumes_(resumes),
         by_clips_(size.frames == 0 || (size.clips > 0 && (resumes || clips_limit_most()))) {}
 
-  /// Returns the hardest batches of at most `most` clips, or frames. A resumed run cuts the batches that it
-  /// has.
+  /// Returns the hardest batches of at most `most` clips, or frames. A resumed run splits the batches of its
+  /// plan.
   [[nodiscard]] std::vector<Batch> of_at_most(std::int64_t most) const {
     if (by_clips_ && resumes_) return hardest_batches(clips_, limit_, seed_).of_at_most(most);
     BatchSize limit = limit_;
@@ -56,8 +56,8 @@ class HardestBatches {
   }
   /// Returns the limit in clips, or frames.
   [[nodiscard]] std::int64_t size() const { return by_clips_ ? limit_.clips : limit_.frames; }
-  /// Returns the flag that sets the limit, and its smallest useful value: a batch has a clip. A resumed run
-  /// whose clips have no limit has no such flag.
+  /// Returns the flag that sets the limit, and its smallest useful value, at which the longest clip still
+  /// fits. A resumed run without a limit on clips has no such flag.
   [[nodiscard]] looptorch::app::MemoryFlags flags() const {
     if (by_clips_) return {};
     if (resumes_) return {.batch = ""};

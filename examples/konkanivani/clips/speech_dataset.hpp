@@ -35,8 +35,8 @@ namespace konkanivani {
 
 /// The utterances of a manifest as samples. Encodes texts and reads headers of audio files once, at
 /// construction, to find faults before training begins; decodes audio when a sample is requested. A clip's
-/// duration is that of its file, or of the part of it that the manifest names, even if the manifest states
-/// another.
+/// duration is that of its file, or of the part that the manifest names, whatever duration the manifest
+/// states.
 class SpeechDataset {
  public:
   /// Checks and encodes the utterances. Notes characters outside the vocabulary in `unknown`. Skips a text
@@ -68,13 +68,13 @@ class SpeechDataset {
     play_at({1.0});
   }
 
-  /// Augments samples from now on.
+  /// Makes `get` augment samples.
   void augment(const AugmentOptions& options) {
     play_at(options.speeds);
     masks_.emplace(options.masks);
   }
 
-  /// Pads the texts of a batch to a multiple of so many characters from now on.
+  /// Makes `collate` pad a batch's texts to a multiple of so many characters.
   void pad_texts(std::int64_t multiple) { text_multiple_ = multiple; }
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(utterances_.size()); }
@@ -111,8 +111,8 @@ class SpeechDataset {
     return lengths;
   }
 
-  /// Returns a sampler of batches of clips of similar length; a clip longer than `size` allows has a batch of
-  /// its own.
+  /// Returns a sampler of batches of clips of similar length. A clip that exceeds `size` by itself is a batch
+  /// of its own.
   [[nodiscard]] looptorch::LengthBucketSampler by_length(const BatchSize& size, std::uint64_t seed = 0,
                                                          std::int64_t shortest_first_epochs = 0) const {
     return looptorch::LengthBucketSampler(lengths(), {.budget = size.frames,
@@ -129,8 +129,7 @@ class SpeechDataset {
     return lengths;
   }
 
-  /// Returns the number of clips whose duration, at the fastest speed, leaves CTC too few frames for their
-  /// text.
+  /// Returns the number of clips that at the fastest speed have too few frames for CTC to learn their text.
   [[nodiscard]] std::int64_t count_too_short() const {
     std::int64_t count = 0;
     for (std::size_t i = 0; i < utterances_.size(); ++i) {
@@ -147,7 +146,7 @@ class SpeechDataset {
     return std::max<std::int64_t>(1, std::llround(std::ceil(100 * seconds - kRounding)));
   }
 
-  /// Throws for a clip that its text or its file makes unusable. Sets its duration.
+  /// Throws SpeechError for a clip with an unusable text or file. Sets the clip's duration.
   void check(looptorch::Utterance& utterance, const std::vector<std::int64_t>& ids,
              const looptorch::audio::ClipLengths& seconds_of) const {
     if (ids.empty())
@@ -171,7 +170,7 @@ class SpeechDataset {
   std::vector<std::string> texts_;
   std::vector<std::vector<std::int64_t>> ids_;
   std::int64_t text_multiple_ = 1;
-  std::vector<double> speeds_;  // the slowest first: with seed 0, as in a preflight, a clip is longest
+  std::vector<double> speeds_;  // ascending: seed 0, as in a preflight, takes the slowest
   FramesSource frames_;
   std::optional<looptorch::audio::SpecAugment> masks_;
 };

@@ -24,7 +24,7 @@
 
 namespace konkanivani {
 
-/// Thrown for a grammar that cannot be used, or a kind of sentence that it does not have.
+/// Thrown for a malformed grammar, and for sentences of a length that the grammar does not have.
 struct GrammarError : looptorch::Error {
   using Error::Error;
 };
@@ -35,8 +35,8 @@ using looptorch::Dice;
 class Grammar {
  public:
   /// Takes `words`, a slot a line ("name: form | form"), and `patterns`, one a line. Throws GrammarError for
-  /// a line without a colon, a slot without forms or given twice, one that is used but not given, one that
-  /// contains itself, and for no pattern.
+  /// a line without a colon, for a slot that has no forms, is given twice, is used but not given, or contains
+  /// itself, and if there are no patterns.
   Grammar(std::string_view words, const std::vector<std::string_view>& patterns);
 
   /// Returns the project's own grammar.

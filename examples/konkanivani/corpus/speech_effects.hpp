@@ -26,8 +26,8 @@ struct Recording {
   std::uint64_t seed = 0;  ///< seed of echoes and noise
 };
 
-/// Draws a recording for a clip: half of them in a room, three quarters with noise 10 to 30 dB below the
-/// voice.
+/// Draws the properties of a clip's recording: half of the clips are in a room, and three quarters have noise
+/// 10 to 30 dB below the voice.
 [[nodiscard]] inline Recording draw_recording(Dice& dice) {
   Recording recording;
   recording.room = dice.between(0, 1) == 0;
@@ -65,9 +65,9 @@ struct Recording {
 }
 
 /// Returns `samples + gain * noise`, both float32 `[..., T]`. The gain puts the power of each clip's noise
-/// `snr_db` below the power of the clip. Nothing changes if the noise is silent (a power below 1e-30), the
-/// clip is silent, or the gain would be infinite. Throws UsageError for other types, other shapes than the
-/// samples', and a ratio that is not finite.
+/// `snr_db` below the power of the clip. Adds no noise if the noise is silent (a power below 1e-30), if the
+/// clip is silent, or if the gain would be infinite. Throws UsageError for other types, for noise of another
+/// shape than the samples, and for a ratio that is not finite.
 [[nodiscard]] inline at::Tensor mix_at_snr(const at::Tensor& samples, const at::Tensor& noise,
                                            double snr_db) {
   const auto is_sound = [](const at::Tensor& sound) {
@@ -87,7 +87,7 @@ struct Recording {
   return samples + noise * at::where((noise_norm > silence).logical_and_(gain.isfinite()), gain, 0);
 }
 
-/// Returns `samples_T` (float32) as recorded.
+/// Returns `samples_T` (float32) as if recorded so.
 [[nodiscard]] inline at::Tensor record(at::Tensor samples_T, std::int64_t sample_rate,
                                        const Recording& recording) {
   Dice dice(recording.seed);

@@ -9,7 +9,7 @@
 
 namespace konkanivani {
 
-/// Names for espeak-ng's `-v`: `mr` as it is, and with the timbre of seven men and four women.
+/// Names for espeak-ng's `-v`: `mr` unchanged, and with the timbres of seven men and four women.
 inline constexpr std::array kVoices{"mr",    "mr+m1", "mr+m2", "mr+m3", "mr+m4", "mr+m5",
                                     "mr+m6", "mr+m7", "mr+f1", "mr+f2", "mr+f3", "mr+f4"};
 

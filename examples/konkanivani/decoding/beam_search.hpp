@@ -51,7 +51,7 @@ struct GrowingText {
   double decoder = 0;  ///< its log probability so far
   double score = 0;
   CtcPrefixScorer::State ctc{};
-  std::size_t parent = 0;  ///< index of the clip's text that it extends
+  std::size_t parent = 0;  ///< number of the text that it extends, among the clip's
 };
 
 /// The search for one clip.
@@ -69,8 +69,8 @@ class ClipSearch {
 
   [[nodiscard]] const std::vector<GrowingText>& growing() const { return growing_; }
 
-  /// Ends each text, and extends the best ones by a character. `decoder_V` returns the decoder's log
-  /// probabilities after text i, or nullptr.
+  /// Ends each growing text, and extends it by a character; keeps the best of both. `decoder_V` returns the
+  /// decoder's log probabilities after text i, or nullptr.
   template <class Decoder>
   void step(Decoder&& decoder_V) {
     std::vector<GrowingText> next;
@@ -106,7 +106,7 @@ class ClipSearch {
     if (total != kImpossible) ended_.push_back({text.ids, total});
   }
 
-  /// Adds the best continuations of one text; those beyond the beam cannot be among the clip's best.
+  /// Adds the `beam` best continuations of one text; no other can be among the clip's `beam` best.
   void extend(std::size_t parent, const double* decoder, std::vector<GrowingText>& next) const {
     const auto& text = growing_[parent];
     const auto ctc =
@@ -131,7 +131,7 @@ class ClipSearch {
     if (texts.size() > count) texts.erase(texts.begin() + static_cast<std::ptrdiff_t>(count), texts.end());
   }
 
-  /// True if no growing text can still be among the best: every part of a score but the bonus only falls.
+  /// True if no growing text can be among the best: no part of its score can rise except the bonus.
   [[nodiscard]] bool is_settled() const {
     if (growing_.empty() || ended_.size() < options_->n_best) return growing_.empty();
     const auto room = static_cast<double>(limit_) - static_cast<double>(growing_.front().ids.size());

@@ -27,7 +27,7 @@ struct Hypothesis {
 };
 
 /// Returns CTC's log probabilities on the host, in fp64: `[B, T, V]` from scores of that shape. Ids that are
-/// neither a character nor blank are impossible in a transcript, and the others share their probability.
+/// neither a character nor blank get no probability; the other ids share all of it.
 [[nodiscard]] at::Tensor ctc_log_probs(const at::Tensor& scores_BTV);
 
 /// Returns each clip's most probable path without repetitions and blanks; clip i has `frames[i]` frames.
@@ -55,8 +55,8 @@ using FrameScores = at::TensorAccessor<double, 2>;
 
 [[nodiscard]] inline bool may_be_written(std::int64_t id) { return id >= kFirstCharacter; }
 
-/// Throws unless `log_probs_BTV` has the form of `ctc_log_probs`' result, with at least `frames` frames a
-/// clip.
+/// Throws unless `log_probs_BTV` has the form of `ctc_log_probs`' result, and each clip has at least `frames`
+/// frames.
 inline void check_frames(const at::Tensor& log_probs_BTV, std::span<const std::int64_t> frames) {
   TORCH_CHECK(
       log_probs_BTV.dim() == 3 && log_probs_BTV.scalar_type() == at::kDouble && log_probs_BTV.is_cpu(),
@@ -82,7 +82,7 @@ inline void check_frames(const at::Tensor& log_probs_BTV, std::span<const std::i
   return text;
 }
 
-/// The log probabilities of all alignments of a prefix that end in blank, and in its last character.
+/// Log probabilities of a prefix's alignments: of those that end in blank, and in its last character.
 struct PrefixScore {
   double blank = kImpossible, character = kImpossible;
   [[nodiscard]] double total() const { return log_add(blank, character); }
@@ -90,7 +90,7 @@ struct PrefixScore {
 
 using Prefixes = std::map<std::vector<std::int64_t>, PrefixScore>;
 
-/// Adds all extensions of `prefix` by one more frame.
+/// Adds to `next` what one more frame makes of `prefix`: the same, or one that is a character longer.
 inline void grow(const std::vector<std::int64_t>& prefix, const PrefixScore& score,
                  const at::TensorAccessor<double, 1>& log_probs_V, Prefixes& next) {
   const auto add = [](double& to, double what) { to = log_add(to, what); };
@@ -106,7 +106,7 @@ inline void grow(const std::vector<std::int64_t>& prefix, const PrefixScore& sco
   }
 }
 
-/// Returns the `count` best, best first; ties are broken by the order of ids.
+/// Returns the `count` most probable prefixes, best first; the order of ids breaks ties.
 [[nodiscard]] inline std::vector<Hypothesis> best_of(const Prefixes& prefixes, std::size_t count) {
   std::vector<Hypothesis> all;
   for (const auto& [ids, score] : prefixes) {

@@ -31,13 +31,13 @@ class CtcPrefixScorer {
   CtcPrefixScorer(detail::FrameScores log_probs_TV, std::int64_t frames)
       : log_probs_(log_probs_TV), frames_(static_cast<std::size_t>(frames)) {}
 
-  /// Returns the empty text.
+  /// Returns the state of the empty text.
   [[nodiscard]] State start() const;
 
   /// Returns, by id, log p(the transcript begins with the text and that character); `[V]`.
   [[nodiscard]] std::vector<double> extensions(const State& state) const;
 
-  /// Returns the text with one more character.
+  /// Returns the state of the text with one more character.
   [[nodiscard]] State extended(const State& state, std::int64_t character) const;
 
   /// Returns log p(the transcript is the text).
@@ -46,8 +46,8 @@ class CtcPrefixScorer {
   }
 
  private:
-  /// Returns the log probability that the text was complete after t frames and `next` may come as a new
-  /// character.
+  /// Returns the log probability that the text was complete after t frames, in a way that `next` can follow
+  /// as a new character.
   [[nodiscard]] static double ready(const State& state, std::size_t t, std::int64_t next) {
     return next == state.last ? state.blank[t] : detail::log_add(state.blank[t], state.character[t]);
   }

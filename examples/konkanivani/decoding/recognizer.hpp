@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines Recognizer, a model with its vocabulary, which the programs save and load as a folder of
-// config.json, model.safetensors and vocabulary.json. Also transcribes batches with it, by any of four
-// decodings.
+// Defines Recognizer: a model with its vocabulary, which the programs save and load as a folder of
+// config.json, model.safetensors and vocabulary.json. Also transcribes batches by any of four decodings.
 //
 // Shapes: B batch, M mel bins, F mel frames.
 #pragma once
@@ -46,8 +45,8 @@ inline void save_recognizer(const Recognizer& recognizer, const std::filesystem:
   return recognizer;
 }
 
-/// The decoding's method and its settings. `greedy` is CTC's best path, `ctc` CTC's best text, by a beam over
-/// prefixes, `attention` a beam over the decoder, and `joint` a beam over both.
+/// The method of decoding and its settings. `greedy` is CTC's best path, `ctc` CTC's best text by a beam over
+/// prefixes, `attention` a beam over the decoder, and `joint` a beam over both heads.
 struct DecodingOptions {
   std::string method = "greedy";
   BeamOptions beam{};
@@ -61,8 +60,8 @@ inline void check_method(const std::string& method) {
   throw looptorch::UsageError("decoding \"" + method + "\" is not greedy, ctc, attention or joint");
 }
 
-/// Throws CommandLineError for a flag of `line` that `method` does not use, and UsageError for another method
-/// than the four.
+/// Throws CommandLineError for a flag of `line` that `method` does not use, and UsageError for an unknown
+/// method.
 inline void check_decoding_flags(const looptorch::app::CommandLine& line, const std::string& method) {
   check_method(method);
   if (method != "joint" && line.is_given("ctc-weight"))
@@ -72,8 +71,8 @@ inline void check_decoding_flags(const looptorch::app::CommandLine& line, const 
     throw looptorch::app::CommandLineError("--beam: greedy decoding keeps one text");
 }
 
-/// Returns the texts of a batch as ids, the best `n_best` of each clip first; greedy decoding returns one,
-/// with score 0. Runs the model in its current mode.
+/// Returns the texts of a batch as ids, each clip's `n_best`, best first. Greedy decoding returns one, with
+/// score 0. Runs the model in its current mode.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
                                                                     const Encoded& encoded,
                                                                     const DecodingOptions& options) {
@@ -93,7 +92,7 @@ inline void check_decoding_flags(const looptorch::app::CommandLine& line, const 
   return texts;
 }
 
-/// Returns the texts of log-mel frames; `lengths_B` is the number of each clip's unpadded frames.
+/// Returns the texts of log-mel frames. `lengths_B` holds the number of unpadded frames of each clip.
 [[nodiscard]] inline std::vector<std::vector<Hypothesis>> recognize(KonkaniVani& model,
                                                                     const at::Tensor& mel_BMF,
                                                                     const at::Tensor& lengths_B,

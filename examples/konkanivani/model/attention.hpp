@@ -72,8 +72,8 @@ TORCH_MODULE(Attention);
 
 namespace detail {
 
-/// Converts `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) is that of
-/// distance i - j (Dai et al. 2019).
+/// Converts `[B, H, T, P]` by distance, from T - 1 down, to `[B, H, T, T]` by key: entry (i, j) gets the
+/// score of distance i - j (Dai et al. 2019).
 inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
   const auto length = scores_BHTP.size(2);
   const auto padded = at::constant_pad_nd(scores_BHTP, {1, 0});
@@ -83,8 +83,8 @@ inline at::Tensor by_key(const at::Tensor& scores_BHTP) {
 
 }  // namespace detail
 
-/// Self-attention whose scores also depend on the distance of a key from the query (Transformer-XL's, as used
-/// in the Conformer). The scores by distance are held in full: `[B, H, T, T]`.
+/// Self-attention whose scores also depend on the distance of a key from the query, as in Transformer-XL and
+/// the Conformer. Holds all scores by distance: `[B, H, T, T]`.
 class RelativeAttentionImpl : public AttentionImpl {
  public:
   RelativeAttentionImpl(int64_t width, int64_t heads) : AttentionImpl(width, heads) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a KonkaniVani model: the three published sizes, checks, and config.json. Weights do not show a
+// The sizes of a KonkaniVani model: the three published sizes, checks, and config.json. Weights do not tell a
 // model's number of heads or its kind of positions, so config.json is saved beside them, and compared before
 // they are loaded.
 #pragma once
@@ -27,11 +27,11 @@ struct ModelConfig {
   std::int64_t encoder_layers = 12;
   std::int64_t decoder_layers = 6;
   std::int64_t heads = 4;
-  std::int64_t feed_forward = 4;  ///< times d_model
+  std::int64_t feed_forward = 4;  ///< width of the feed-forward layers, in d_model
   std::int64_t kernel = 31;       ///< frames that a depthwise convolution sees; odd
   std::int64_t mel_bins = 80;
   double dropout = 0.1;
-  /// The mel frames of 10 ms in one encoder frame: 1 (by the first project's linear layer), 2 or 4.
+  /// Mel frames of 10 ms in one encoder frame: 1 (by a linear layer, as in the first project), 2 or 4.
   std::int64_t subsampling = 4;
   Positions positions = Positions::sinusoidal;
 
@@ -77,8 +77,8 @@ inline void check_config(const ModelConfig& config, std::string_view where) {
   if (config.kernel % 2 == 0) refuse("kernel is ", config.kernel, "; it must be odd");
 }
 
-/// Throws ConfigError with each field in which the model of `where` differs from the requested one. Dropout
-/// may differ: no weight depends on it.
+/// Throws ConfigError with each field in which the model that `where` names differs from the requested one.
+/// Dropout may differ: no weight depends on it.
 inline void require_same_model(const ModelConfig& saved, const ModelConfig& asked, std::string_view where) {
   if (const auto differences = kConfigFields.differences(saved, asked, {"dropout"}); !differences.empty())
     throw ConfigError(

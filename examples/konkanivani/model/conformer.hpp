@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The Conformer block (Gulati et al. 2020): a half-step feed-forward layer, self-attention, a convolution
-// over time, a second half-step feed-forward layer, and a layer norm. A valid frame's result
-// does not depend on the padding after it.
+// over time, a second half-step feed-forward layer, and a layer norm. A valid frame's result does not depend
+// on the padding after it.
 //
 // Shapes: B batch, T frames, D width, P = 2T - 1 distances.
 #pragma once
@@ -68,8 +68,8 @@ class ConvolutionModuleImpl : public torch::nn::Module {
     pointwise_out = register_module("pointwise_out", looptorch::Linear(width, width));
   }
 
-  /// Takes `valid_BT` as bool; zeroes padded frames before the convolution, like those beyond the ends of a
-  /// clip.
+  /// Takes `valid_BT` as bool. Zeroes padded frames before the convolution, as frames beyond a clip's ends
+  /// are.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD, const at::Tensor& valid_BT) {
     const auto gated_BTD = at::glu(pointwise_in(norm(x_BTD)), -1);
     const auto silent_BTD = gated_BTD.masked_fill(valid_BT.logical_not().unsqueeze(-1), 0);
@@ -78,10 +78,10 @@ class ConvolutionModuleImpl : public torch::nn::Module {
   }
 
  private:
-  /// Computes the depthwise convolution in two dimensions over channels that lie last in memory, as they do
-  /// here. On a CPU this takes a third of the time of Conv1d's forward and backward, and no copies. Returns
-  /// `[B, D, T]`. On a CPU it runs in full precision, also under autocast: LibTorch 2.11's oneDNN never
-  /// finishes making its bf16 kernel for some widths, such as 32 and 144.
+  /// Computes the depthwise convolution in two dimensions, over channels that lie last in memory, as they do
+  /// here. On a CPU this takes a third of the time of Conv1d's forward and backward, and no copies. It runs
+  /// there in full precision, also under autocast: LibTorch 2.11's oneDNN never finishes making its bf16
+  /// kernel for some widths, such as 32 and 144. Returns `[B, D, T]`.
   [[nodiscard]] at::Tensor convolve(const at::Tensor& x_BTD) const {
     std::optional<c10::impl::ExcludeDispatchKeyGuard> full_precision;
     const bool on_cpu = looptorch::computes_on_cpu(x_BTD);
@@ -101,7 +101,7 @@ class ConvolutionModuleImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ConvolutionModule);
 
-/// One block of the encoder, `[B, T, D]` to the same shape.
+/// One block of the encoder: maps `[B, T, D]` to the same shape.
 class ConformerBlockImpl : public torch::nn::Module {
  public:
   explicit ConformerBlockImpl(const ModelConfig& config) : dropout_(config.dropout) {
@@ -116,8 +116,8 @@ class ConformerBlockImpl : public torch::nn::Module {
     norm = register_module("norm", detail::layer_norm(config.d_model));
   }
 
-  /// Takes `valid_BT` as bool, at least one true a row, and `distances_PD` of `distance_table`, undefined
-  /// without relative positions.
+  /// Takes `valid_BT` as bool, with a true in each row, and `distances_PD` of `distance_table`, which is
+  /// undefined without relative positions.
   [[nodiscard]] at::Tensor forward(at::Tensor x_BTD, const at::Tensor& valid_BT,
                                    const at::Tensor& distances_PD) {
     x_BTD = first_half(x_BTD);

@@ -33,8 +33,8 @@ struct DecoderCache {
   at::Tensor visible_B11T;  ///< true for states that are not padding
   int64_t length = 0;       ///< characters so far
 
-  /// Takes the rows of the batch that `rows` (int64) lists, in its order. With `same_clips` each row keeps
-  /// its clip, and the states are not moved.
+  /// Keeps the rows that `rows` (int64) lists, in that order. With `same_clips` each row keeps its clip, and
+  /// the encoder's states are not moved.
   void select(const at::Tensor& rows, bool same_clips) {
     for (auto& layer : layers) {
       layer.self.select(rows);
@@ -64,7 +64,7 @@ class DecoderLayerImpl : public torch::nn::Module {
                visible_B11T);
   }
 
-  /// Decodes the next character of each row; `cache` grows by it.
+  /// Decodes the next character of each row, and adds it to `cache`.
   [[nodiscard]] at::Tensor extend(const at::Tensor& x_B1D, const at::Tensor& states_BTD,
                                   const at::Tensor& visible_B11T, LayerCache& cache) {
     auto self = self_attention->project_all(x_B1D);
@@ -101,8 +101,8 @@ class DecoderImpl : public torch::nn::Module {
     output = register_module("output", looptorch::Linear(config.d_model, config.vocabulary));
   }
 
-  /// Returns scores `[B, L, V]` of the character after each of `characters_BL`, of which the first
-  /// `lengths_B` of a row are text and the others padding.
+  /// Returns scores `[B, L, V]` of the character after each of `characters_BL`. In each row the first
+  /// `lengths_B` characters are text, the others padding.
   [[nodiscard]] at::Tensor forward(const at::Tensor& characters_BL, const at::Tensor& lengths_B,
                                    const Encoded& encoded) {
     const auto length = characters_BL.size(1);
@@ -115,7 +115,7 @@ class DecoderImpl : public torch::nn::Module {
     return output(x_BLD);
   }
 
-  /// Returns scores `[B, V]` of the character after `next_B`, given those in `cache`.
+  /// Returns scores `[B, V]` of the character after `next_B`, given the characters in `cache`.
   [[nodiscard]] at::Tensor extend(const at::Tensor& next_B, const Encoded& encoded, DecoderCache& cache) {
     cache.layers.resize(layers->size());
     if (cache.length == 0) cache.visible_B11T = visible_states(encoded);

@@ -19,8 +19,8 @@
 
 namespace konkanivani {
 
-/// Returns the encoder's frames for a clip of `mel_frames`, a number or a tensor: one for each `subsampling`
-/// (1, 2 or 4) of them, rounded up.
+/// Returns the number of encoder frames for a clip of `mel_frames`, a number or a tensor: one for each
+/// `subsampling` (1, 2 or 4) mel frames, rounded up.
 template <class Count>
 [[nodiscard]] Count encoder_frames(const Count& mel_frames, int64_t subsampling) {
   Count frames = mel_frames;
@@ -42,9 +42,9 @@ inline at::Tensor silence_padding(const at::Tensor& x_BCFM, const at::Tensor& le
 
 }  // namespace detail
 
-/// Two convolutions over time and frequency, then a linear layer: frames of 20 ms if the first convolution
-/// has stride 2 in time, or of 40 ms if both have. Halving the frames halves the time of all later layers;
-/// CTC needs more frames than characters.
+/// Two convolutions over time and frequency, then a linear layer. Frames last 20 ms if only the first
+/// convolution has stride 2 in time, 40 ms if both have. Halving the frames halves the time of all later
+/// layers; CTC needs more frames than characters.
 class SubsamplingImpl : public torch::nn::Module {
  public:
   explicit SubsamplingImpl(const ModelConfig& config) {
@@ -79,7 +79,7 @@ struct Encoded {
   at::Tensor states_BTD;
   at::Tensor lengths_B;
 
-  /// Keeps the rows of the batch that `rows` (int64) lists, in its order.
+  /// Keeps the rows that `rows` (int64) lists, in that order.
   [[nodiscard]] Encoded select(const at::Tensor& rows) const {
     return {states_BTD.index_select(0, rows), lengths_B.index_select(0, rows)};
   }
@@ -97,8 +97,8 @@ class EncoderImpl : public torch::nn::Module {
       blocks->push_back(looptorch::Checkpointed<ConformerBlock>(config));
   }
 
-  /// Encodes `mel_BMF`. `lengths_B` is the number of each clip's unpadded frames (int64, 1 to F, on the same
-  /// device; its values are checked only on a CPU).
+  /// Encodes `mel_BMF`. `lengths_B` holds the number of unpadded frames of each clip: int64, 1 to F, on the
+  /// same device. Its values are checked only on a CPU.
   [[nodiscard]] Encoded forward(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     check(mel_BMF, lengths_B);
     const auto mel_BFM = mel_BMF.transpose(1, 2);

@@ -27,7 +27,7 @@ namespace konkanivani {
 inline constexpr std::int64_t kIgnored = -100;
 
 struct LossOptions {
-  double ctc_weight = 0.3;       ///< the decoder's weight is the rest to 1
+  double ctc_weight = 0.3;       ///< the decoder's weight is 1 minus this
   double label_smoothing = 0.1;  ///< share of the probability that is spread over the vocabulary
 };
 
@@ -43,16 +43,16 @@ struct LossOptions {
   return (length + step - 1) / step * step;
 }
 
-/// The texts of a batch in the form of both losses. CTC's contain neither start nor end.
+/// The texts of a batch, in the forms that both losses take. CTC's form has neither start nor end.
 struct Targets {
   at::Tensor characters_BL;          ///< CTC: characters, then kPad
   at::Tensor inputs_BL;              ///< decoder: kStart, characters, then kPad
   at::Tensor labels_BL;              ///< decoder: characters, kEnd, then kIgnored
   at::Tensor input_lengths_B;        ///< decoder: characters + 1
   at::Tensor ctc_frames_B;           ///< `ctc_frames_needed`
-  std::vector<std::int64_t> counts;  ///< characters and end of each text
+  std::vector<std::int64_t> counts;  ///< characters of each text, its end included
 
-  /// Returns those of samples [begin, end).
+  /// Returns the targets of samples [begin, end).
   [[nodiscard]] Targets slice(std::int64_t begin, std::int64_t end) const {
     const auto rows = [&](const at::Tensor& tensor) { return tensor.narrow(0, begin, end - begin); };
     return {.characters_BL = rows(characters_BL),
@@ -69,8 +69,8 @@ struct Targets {
   }
 };
 
-/// Makes the targets, padded to a multiple of `multiple` characters, in the loader's slot if one is open.
-/// Throws UsageError for no text. A text may be empty.
+/// Makes the targets, padded to a multiple of `multiple` characters. In a loader they lie in its reused
+/// memory. Throws UsageError if there are no texts. A text may be empty.
 [[nodiscard]] inline Targets make_targets(std::span<const std::vector<std::int64_t>> texts,
                                           std::int64_t multiple = 1) {
   if (texts.empty()) throw looptorch::UsageError("make_targets: a batch needs a text");
@@ -128,13 +128,13 @@ inline at::Tensor wide(const at::Tensor& scores) {
                                 at::Reduction::Sum, kIgnored, label_smoothing);
 }
 
-/// Returns an objective's result for a model like KonkaniVani: both losses by their weights, as a sum over
-/// the batch's characters and ends. Does not compute a head with weight 0. Metrics, means over characters and
-/// ends: `ctc` and `attention`, if computed, and `too_short`, the share from which CTC learns nothing.
+/// Returns an objective's result for a model like KonkaniVani: both losses by their weights, summed over the
+/// batch's characters and ends. Skips a head with weight 0. Metrics are means over characters and ends: `ctc`
+/// and `attention`, if computed, and `too_short`, the share from which CTC learns nothing.
 template <class Model>
 [[nodiscard]] looptorch::Loss joint_loss(Model& model, const Encoded& encoded, const Targets& targets,
                                          const LossOptions& options) {
-  const at::Tensor characters = targets.input_lengths_B.sum();  // as the weight; a graph reads it anew
+  const at::Tensor characters = targets.input_lengths_B.sum();  // as the weight; read anew by a graph
   looptorch::Loss loss{.weight = targets.weight()};
   const auto add = [&](const char* name, double weight, auto&& make) {
     if (weight == 0) return;

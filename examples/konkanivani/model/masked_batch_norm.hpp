@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Batch normalisation with the mean and variance of valid frames only, so that a batch's padding has no
-// effect. Without padding it equals BatchNorm1d, whose names and momentum it has. Never waits for the device.
-// Computes in the type of its weight, also under autocast.
+// effect. Without padding it equals BatchNorm1d, whose names and momentum it uses. Never waits for the
+// device. Computes in the type of its weight, also under autocast.
 //
 // Shapes: B batch, C channels, T frames.
 #pragma once
@@ -27,8 +27,8 @@ struct FrameStatistics {
   at::Tensor mask_B1T, count, mean_C1, centred_BCT, variance_C, inverse_C;
 };
 
-/// Normalises, scales and shifts frames, as one autograd node in place of sixteen: in a narrow net the host
-/// spends most of its time on nodes. The gradient of x includes its parts through mean and variance.
+/// Normalises, scales and shifts frames in one autograd node in place of sixteen: in a narrow net the host
+/// spends most of its time on nodes. The gradient of x includes the terms through mean and variance.
 struct NormaliseFrames : torch::autograd::Function<NormaliseFrames> {
   using Context = torch::autograd::AutogradContext;
   using Tensors = torch::autograd::variable_list;
@@ -75,7 +75,7 @@ class MaskedBatchNormImpl : public torch::nn::Module {
   /// Takes `valid_B1T` as bool, at least one true. The results of padded frames are meaningless.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BCT, const at::Tensor& valid_B1T) {
     const auto wide_BCT = x_BCT.to(weight.scalar_type());
-    // Contiguous, as the result is in any case: PyTorch's decompositions expect the input's strides in it.
+    // Contiguous, as the result is anyway: PyTorch's decompositions expect an input with its strides.
     if (!is_training())
       return at::batch_norm(wide_BCT.contiguous(), weight, bias, running_mean, running_var,
                             /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/false);

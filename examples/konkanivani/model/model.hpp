@@ -30,7 +30,7 @@ class KonkaniVaniImpl : public torch::nn::Module {
     decoder = register_module("decoder", Decoder(config));
   }
 
-  /// Encodes clips; `lengths_B` is the number of each clip's unpadded frames.
+  /// Encodes clips. `lengths_B` holds the number of unpadded frames of each clip.
   [[nodiscard]] Encoded encode(const at::Tensor& mel_BMF, const at::Tensor& lengths_B) {
     return encoder(mel_BMF, lengths_B);
   }

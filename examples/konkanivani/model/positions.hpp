@@ -30,8 +30,8 @@ inline at::Tensor distance_table(int64_t length, int64_t width, const at::Tensor
   return sinusoids(at::arange(length - 1, -length, -1, options.dtype(at::kFloat)), width).to(options);
 }
 
-/// Returns true for the first `lengths_B` (int64) of `length` positions: bool `[B, T]`, on the device of
-/// `lengths_B`.
+/// Returns a mask, bool `[B, T]`: true for the first `lengths_B` (int64) of `length` positions. It lies on
+/// the device of `lengths_B`.
 inline at::Tensor valid_places(const at::Tensor& lengths_B, int64_t length) {
   return at::arange(length, lengths_B.options()).unsqueeze(0) < lengths_B.unsqueeze(1);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Exports KonkaniVani as two files, which PyTorch, AOTInductor and the ONNX exporter read: encoder with CTC
-// head, which runs once a clip, and attention decoder, which runs once a character. Writes TorchScript
-// instead on request.
+// Exports KonkaniVani as two files, which PyTorch, AOTInductor and the ONNX exporter read: the encoder with
+// its CTC head, which runs once a clip, and the attention decoder, which runs once a character. Writes
+// TorchScript instead on request.
 //
 // Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width, L characters, V vocabulary.
 #pragma once
@@ -18,13 +18,13 @@
 
 namespace konkanivani {
 
-/// The fewest mel frames that the exported encoder takes: pad shorter clips. export_model also runs the encoder
-/// at this size, the smallest, so the example's lengths must not exceed it.
+/// The fewest mel frames that the exported encoder takes; pad shorter clips. export_model also runs the
+/// encoder at this size, so the lengths in its example must not exceed it.
 inline constexpr std::int64_t kFewestFrames = 32;
 
-/// Writes encoder and CTC head: from `mel` `[B, M, F]` and `lengths` `[B]`, the unpadded frames of each clip,
-/// to CTC's scores `[B, T, V]`, the number of valid frames `[B]`, and the states `[B, T, D]`. B and F are
-/// open. Throws looptorch::ExportError and looptorch::FileError.
+/// Writes the encoder with its CTC head. It maps `mel` `[B, M, F]` and `lengths` `[B]`, each clip's number of
+/// unpadded frames, to CTC's scores `[B, T, V]`, the numbers of valid frames `[B]`, and the states `[B, T,
+/// D]`. B and F are open. Throws looptorch::ExportError and looptorch::FileError.
 inline void export_encoder(KonkaniVani& model, const std::filesystem::path& path) {
   const auto& config = model->config();
   looptorch::export_model(
@@ -44,9 +44,9 @@ inline void export_encoder(KonkaniVani& model, const std::filesystem::path& path
        .trust_value_reads = true});  // the encoder reads lengths to check them
 }
 
-/// Writes the attention decoder: from `characters` `[B, L]`, `states` and how many of these count, `frames`,
-/// to the scores `[B, L, V]` of the character after each. B, L and T are open. A text may be padded after its
-/// end, where scores mean nothing. Throws as export_encoder does.
+/// Writes the attention decoder. It maps `characters` `[B, L]`, `states`, and `frames`, the numbers of valid
+/// states, to the scores `[B, L, V]` of the character after each one. B, L and T are open. Texts may be
+/// padded at the end, where scores mean nothing. Throws what export_encoder throws.
 inline void export_decoder(KonkaniVani& model, const std::filesystem::path& path) {
   const auto& config = model->config();
   looptorch::export_model(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The vocabulary of a model: the characters of the training texts, in Devanagari or Latin script, and their
-// ids. A character is a code point or, on request, a grapheme cluster, which a reader perceives as one;
-// Devanagari has some hundreds of clusters. Texts are normalised first: normal form C, lower case, no
+// ids. A character is a code point or, on request, a grapheme cluster, which readers perceive as one
+// character (Devanagari has some hundreds). Texts are normalised first: normal form C, lower case, no
 // punctuation, single spaces, vowel signs kept. Saved as JSON beside the model.
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace konkanivani {
 
-/// Thrown for no characters to learn from, and for a file without a vocabulary.
+/// Thrown for texts without characters, and for a file that is no vocabulary.
 struct VocabularyError : looptorch::Error {
   using Error::Error;
 };
@@ -35,7 +35,7 @@ inline constexpr std::int64_t kPad = 0, kBlank = 1, kStart = 2, kEnd = 3, kUnkno
 
 enum class Unit { code_point, grapheme };
 
-/// Returns a text in normalised spelling, for all other functions: normal form C, then
+/// Returns a text in the normalised spelling that all other functions use: normal form C, then
 /// looptorch::normalize_text.
 [[nodiscard]] inline std::string normalize(std::string_view text) {
   return looptorch::normalize_text(looptorch::composed_form(text));
@@ -59,8 +59,8 @@ class UnknownCharacters {
 
 class Vocabulary {
  public:
-  /// Returns the vocabulary of `texts`, in the order of the characters' bytes: the same for any order of the
-  /// texts. Throws VocabularyError if there are none.
+  /// Returns the vocabulary of `texts`, ordered by the characters' bytes, so that the order of the texts does
+  /// not matter. Throws VocabularyError if there are no characters.
   [[nodiscard]] static Vocabulary of(std::span<const std::string> texts, Unit unit);
 
   /// Returns the number of ids, special ones included.
@@ -74,7 +74,7 @@ class Vocabulary {
   /// and counts it.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text, UnknownCharacters& unknown) const;
 
-  /// Returns the text of ids without special ones, normalised: ids may have several spaces in a row.
+  /// Returns the text of ids, special ones left out. Normalises it: ids may have several spaces in a row.
   [[nodiscard]] std::string decode(std::span<const std::int64_t> ids) const;
 
   [[nodiscard]] looptorch::Json to_json() const;

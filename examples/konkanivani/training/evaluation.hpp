@@ -25,12 +25,12 @@
 
 namespace konkanivani {
 
-/// The spoken texts and the transcripts, clip by clip in the order of their dataset, both normalised, and the
-/// error rates over all: wrong characters (code points) by characters, wrong words by words.
+/// The spoken texts and the transcripts, both normalised, in the order of the dataset's clips, and error
+/// rates over all clips: wrong characters (code points) by characters, wrong words by words.
 struct Transcripts {
   std::vector<std::string> references, hypotheses;
   double character_error_rate = 0, word_error_rate = 0;
-  std::vector<std::int64_t> indices = {};  ///< of the clips in their dataset, where they are known
+  std::vector<std::int64_t> indices = {};  ///< the clips' numbers in their dataset, if known
 };
 
 [[nodiscard]] inline Transcripts with_error_rates(std::vector<std::string> references,
@@ -78,8 +78,8 @@ class TranscriptCollector {
   std::vector<Clip> clips_;
 };
 
-/// Transcribes a dataset, in eval mode, by batches of similar length. Lists clips that fail in `skipped`;
-/// without it, throws LoaderError.
+/// Transcribes a dataset, in eval mode, in batches of similar length. Lists clips that fail in `skipped`; if
+/// that is null, throws LoaderError.
 [[nodiscard]] inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech,
                                                 const BatchSize& size,
                                                 const looptorch::LoaderOptions& loading,

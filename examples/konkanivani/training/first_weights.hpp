@@ -28,7 +28,7 @@
 
 namespace konkanivani {
 
-/// A prefix in the public project's names, and ours. The first pair that matches is applied.
+/// A prefix of the public project's names, and this example's prefix. The first pair that matches is applied.
 using NamePair = std::pair<std::string_view, std::string_view>;
 inline constexpr std::array<NamePair, 4> kPublicNames{{{"encoder.input_proj.", "encoder.linear."},
                                                        {"encoder.layers.", "encoder.blocks."},
@@ -56,7 +56,7 @@ inline constexpr std::array<NamePair, 7> kPublicLayerNames{{{"self_attn.", "self
                                                             {"norm2.", "cross_norm."},
                                                             {"norm3.", "norm."}}};
 
-/// The flags that drop weights which depend on the characters.
+/// The flags that drop the weights whose sizes depend on the characters.
 inline constexpr std::string_view kWithoutCharacters =
     "--rename 'ctc_head.*=' --rename 'decoder.embedding.*=' --rename 'decoder.output*='";
 
@@ -69,8 +69,8 @@ template <class Pairs>
   return std::string(name);
 }
 
-/// Translates by `pairs` the name within a layer: with `layers` "encoder.blocks.", the "ff1.0.weight" of
-/// "encoder.blocks.3.ff1.0.weight".
+/// Translates, by `pairs`, the part of a name after its layer: with `layers` "encoder.blocks.", that is
+/// "ff1.0.weight" in "encoder.blocks.3.ff1.0.weight".
 template <class Pairs>
 [[nodiscard]] std::string with_layer(const std::string& name, std::string_view layers, const Pairs& pairs) {
   if (!name.starts_with(layers)) return name;
@@ -83,7 +83,7 @@ inline void add_public(const std::string& name, at::Tensor tensor, looptorch::Te
   constexpr std::string_view kInProjection = "in_proj_";
   if (name.starts_with("encoder.linear.") && tensor.dim() > 0)
     tensor =
-        tensor.to(at::kFloat) / std::sqrt(static_cast<double>(tensor.size(0)));  // the encoder multiplies
+        tensor.to(at::kFloat) / std::sqrt(static_cast<double>(tensor.size(0)));  // our encoder multiplies
   if (name.find(".pointwise_") != name.npos && tensor.dim() == 3 && tensor.size(2) == 1)
     tensor = tensor.squeeze(2);
   const auto joined = name.rfind(kInProjection);
@@ -98,7 +98,7 @@ inline void add_public(const std::string& name, at::Tensor tensor, looptorch::Te
                         thirds[i]);
 }
 
-/// Returns the number of layers whose names begin so: "encoder.blocks.".
+/// Returns the number of layers whose names begin with `layers`, such as "encoder.blocks.".
 [[nodiscard]] inline std::int64_t count_layers(const looptorch::TensorMap& tensors,
                                                const std::string& layers) {
   std::int64_t count = 0;
@@ -112,7 +112,7 @@ inline void add_public(const std::string& name, at::Tensor tensor, looptorch::Te
 
 }  // namespace detail
 
-/// Returns this example's name for the public project's; leaves other names.
+/// Returns this example's name for a name of the public project; returns other names unchanged.
 [[nodiscard]] inline std::string name_from_public(std::string_view name) {
   auto ours = detail::with_beginning(name, kPublicNames);
   ours = detail::with_layer(ours, "encoder.blocks.", kPublicBlockNames);
@@ -120,7 +120,7 @@ inline void add_public(const std::string& name, at::Tensor tensor, looptorch::Te
 }
 
 /// Translates the public project's tensors, so that the model computes the same from the same frames. Returns
-/// remarks on them; empty, and changes nothing, for tensors of another origin.
+/// a remark about them. Leaves tensors of another origin unchanged, and then returns an empty text.
 inline std::string translate_public(looptorch::TensorMap& tensors) {
   if (!tensors.contains("encoder.input_proj.weight") && !tensors.contains("decoder.output_proj.weight"))
     return {};
@@ -133,7 +133,7 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
          "loudness for all clips, so that the first steps adapt";
 }
 
-/// Returns the flags for a model of the file's size, or that drop what depends on the characters.
+/// Returns the flags that give the model the file's sizes, or that drop weights of other characters.
 [[nodiscard]] inline std::string advise_sizes(const looptorch::TensorMap& tensors, const ModelConfig& asked) {
   const auto head = tensors.find("ctc_head.weight");
   if (head == tensors.end() || head->second.dim() != 2) return {};
@@ -150,8 +150,8 @@ inline std::string translate_public(looptorch::TensorMap& tensors) {
                             asked.vocabulary, ": ", kWithoutCharacters, " begins them anew");
 }
 
-/// Throws VocabularyError if the loaded weights have other characters than `vocabulary`, by a vocabulary.json
-/// beside them, if any.
+/// Throws VocabularyError if a vocabulary.json beside the loaded weights exists and has other characters than
+/// `vocabulary`.
 inline void require_same_characters(const std::filesystem::path& file, const Vocabulary& vocabulary) {
   std::error_code none;
   const auto beside =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The flags of `konkanivani_train` and their texts in --help. They set the options of train_options.hpp.
+// Defines the flags of `konkanivani_train` and their texts in --help. They set train_options.hpp's options.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

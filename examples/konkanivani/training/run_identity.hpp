@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes the model's sizes and the vocabulary of a run beside its snapshots, as `config.json` and
-// `vocabulary.json`. A run that resumes is compared with them before the snapshot itself is read. Also
-// prepares the output folder of a run.
+// Writes a run's model sizes and vocabulary beside its snapshots, as `config.json` and `vocabulary.json`. A
+// run that resumes is compared with both before the snapshot itself is read. Also prepares a run's output
+// folder.
 #pragma once
 
 #include "../decoding/recognizer.hpp"
@@ -28,7 +28,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// Creates `snapshots` and writes the config.json and vocabulary.json of its snapshots.
+/// Creates the folder `snapshots`, and writes its config.json and vocabulary.json.
 inline void save_identity(const ModelConfig& config, const Vocabulary& vocabulary,
                           const std::filesystem::path& snapshots) {
   std::filesystem::create_directories(snapshots);
@@ -44,8 +44,8 @@ inline void begin_in(const std::filesystem::path& output, const ModelConfig& con
   if (is_new) std::filesystem::remove(output / "curve.csv");
 }
 
-/// Call before a snapshot is read. Throws VocabularyError or ConfigError that names each difference between
-/// its run and this one, and what reading the files throws.
+/// Throws VocabularyError or ConfigError that names each difference between the snapshot's run and this one,
+/// and what reading the files throws. Call it before the snapshot is read.
 inline void require_same_run(const ModelConfig& config, const Vocabulary& vocabulary,
                              const std::filesystem::path& snapshot) {
   const auto folder = (snapshot / "..").lexically_normal();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Accepts commands that were written for train_konkanivani_asr.py, the Python script that this example
-// follows. Recognises them by underscores in flags, and gives them the script's settings (`--preset
+// follows. Recognises them by flags with underscores, and gives them the script's settings (`--preset
 // original`).
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace konkanivani {
 
-/// Underscores are this script's; the pages and --help of this example write hyphens.
+/// Flags of the script. Only they have underscores; this example's pages and --help write hyphens.
 inline constexpr std::array<std::string_view, 6> kScriptFlags{
     "--batch_size",    "--gradient_accumulation_steps", "--mixed_precision", "--d_model", "--encoder_layers",
     "--decoder_layers"};
 
-/// The words of a command line, and its first flag of the script; empty if none.
+/// The words of a command line, and the first flag of the script in it; empty if there is none.
 struct ScriptWords {
   std::vector<std::string> words;
   std::string script_flag = {};
@@ -36,8 +36,8 @@ struct ScriptWords {
   return name.starts_with(flag) && flag.starts_with(least);
 }
 
-/// Puts `--preset=original` before words with one of kScriptFlags. Leaves words with `--preset` alone, and
-/// those with `--config`, since that file names the preset of its run if there was one.
+/// Puts `--preset=original` before words that include one of kScriptFlags, unless they include `--preset`, or
+/// `--config`, whose file names its run's preset if there was one.
 [[nodiscard]] inline ScriptWords script_words(int argc, const char* const* argv) {
   ScriptWords read{.words = {argv, argv + argc}};
   const auto flag_of = [](std::string_view word) { return word.substr(0, word.find('=')); };

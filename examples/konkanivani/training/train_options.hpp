@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `konkanivani_train` and the presets `measured` and `original`. flags.hpp has their flags.
+// The settings of `konkanivani_train`, and its presets `measured` and `original`. flags.hpp has the flags.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -22,7 +22,7 @@
 
 namespace konkanivani {
 
-/// The defaults are the preset "measured": run.sh's recipe, whose results are in the README.
+/// The defaults are the preset "measured": the recipe of run.sh, whose results are in the README.
 struct TrainOptions {
   // ---- Data and output ----
   std::filesystem::path data;       ///< folder of the corpus
@@ -37,15 +37,15 @@ struct TrainOptions {
   std::int64_t subsampling = 4;           ///< mel frames of 10 ms in one frame of the encoder: 1, 2 or 4
   std::string positions = "sinusoidal";   ///< how the encoder tells frames apart; or "relative"
   std::string characters = "code_point";  ///< what the model writes; or "grapheme"
-  double dropout = 0;                     ///< share of activations
+  double dropout = 0;                     ///< share of activations that are dropped
 
   // ---- Recipe ----
   looptorch::app::TrainingOptions training{
       .epochs = 5, .batch_size = 64, .learning_rate = 2e-3, .warmup_steps = 150, .flush_every = 50};
   std::int64_t batch_frames = 2400;  ///< most mel frames of 10 ms in a batch, padding included; 0: any number
-  std::int64_t text_multiple = 0;    ///< pads a batch's texts to a multiple of it; 0: see padded_to()
+  std::int64_t text_multiple = 0;    ///< pads a batch's texts to a multiple of so many; 0: see padded_to()
   std::int64_t shortest_first_epochs = 1;  ///< first epochs that go from the shortest clips to the longest
-  std::string schedule = "linear";         ///< of the learning rate, down to 0; or "plateau"
+  std::string schedule = "linear";         ///< how the learning rate falls: "linear", down to 0, or "plateau"
   double ctc_weight = 0.7;                 ///< weight of CTC's loss, from 0 to 1; the decoder has the rest
 
   // ---- Clips ----
@@ -58,7 +58,7 @@ struct TrainOptions {
   // ---- Report ----
   bool report_sound = true;  ///< lets the report play the validation clips whose texts it shows
 
-  /// The preset "original": the settings of the project that this example follows. For real speech on a GPU.
+  /// Returns the preset "original", of the project that this example follows: for real speech on a GPU.
   [[nodiscard]] static TrainOptions original() {
     TrainOptions options;
     options.d_model = 256, options.encoder_layers = 12, options.decoder_layers = 6, options.subsampling = 1;
@@ -82,20 +82,20 @@ struct TrainOptions {
   [[nodiscard]] BatchSize batch() const { return {.frames = batch_frames, .clips = training.batch_size}; }
   [[nodiscard]] LossOptions loss() const { return {.ctc_weight = ctc_weight}; }
 
-  /// Returns the number to a multiple of which the characters of a batch's texts are padded.
+  /// Returns N, where the characters of a batch's texts are padded to a multiple of N.
   [[nodiscard]] std::int64_t padded_to() const {
     constexpr std::int64_t kOfGraphs = 16;
     return text_multiple > 0 ? text_multiple : training.capture ? kOfGraphs : 1;
   }
 
-  /// Returns how clips are read; the sampler decides how many are in a batch.
+  /// Returns how clips are read. The sampler decides how many are in a batch.
   [[nodiscard]] looptorch::LoaderOptions loading() const {
     auto loading = training.loader_options();
     loading.batch_size = 1;
     return loading;
   }
 
-  /// Greedy: quick enough for each epoch. The decoder transcribes if the CTC head is not trained.
+  /// Returns greedy decoding, quick enough for each epoch; the decoder's if the CTC head is not trained.
   [[nodiscard]] DecodingOptions decoding() const {
     if (ctc_weight > 0) return {.method = "greedy", .beam = {}};
     return {.method = "attention", .beam = {.beam = 1}};

@@ -22,7 +22,7 @@ struct TrainingData {
   SpeechDataset train, validation, test;
 };
 
-/// Returns the vocabulary of the training split; `load_training_data` reports other characters.
+/// Returns the vocabulary of the training texts. `load_training_data` reports characters outside it.
 [[nodiscard]] inline Vocabulary vocabulary_of(const std::vector<looptorch::Utterance>& train,
                                               const TrainOptions& options) {
   std::vector<std::string> texts;
@@ -30,8 +30,8 @@ struct TrainingData {
   return Vocabulary::of(texts, options.characters == "grapheme" ? Unit::grapheme : Unit::code_point);
 }
 
-/// Reports on stderr unknown characters and training clips that CTC cannot learn from. Lists unusable items
-/// in `skipped`; without it, throws.
+/// Loads the datasets. Reports on stderr unknown characters, and training clips that CTC cannot learn from.
+/// Lists unusable items in `skipped`; if that is null, throws.
 [[nodiscard]] inline TrainingData load_training_data(looptorch::ManifestSplit corpus,
                                                      const Vocabulary& vocabulary,
                                                      const TrainOptions& options, SkippedItems* skipped) {

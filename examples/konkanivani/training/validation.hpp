@@ -30,8 +30,8 @@
 
 namespace konkanivani {
 
-/// For looptorch::Validate: `loss` and its parts, means per character, and the error rates `cer` and `wer` of
-/// the transcripts, over the clips of all ranks. On the leading rank keeps its transcripts in `collector`.
+/// Measures for looptorch::Validate: `loss` and its parts as means over characters, and the transcripts'
+/// `cer` and `wer`, over all ranks' clips. The leading rank adds its transcripts to `collector`.
 class ValidationMeasure {
  public:
   /// All must outlive it.
@@ -107,8 +107,8 @@ class Validation {
   }
 
  private:
-  /// Returns eight clips from the whole range, unrecognised words marked, then as much sound as there is room
-  /// for.
+  /// Returns eight clips from the whole range, with unrecognised words marked, and as much of their sound as
+  /// there is room for.
   std::vector<looptorch::Example> shown(const Transcripts& transcripts) {
     std::vector<looptorch::Example> examples;
     std::vector<looptorch::audio::TitledClip> clips;

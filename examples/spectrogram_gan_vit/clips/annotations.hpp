@@ -43,24 +43,24 @@ enum class Origin { recorded, generated };
 struct Song {
   std::int64_t id = 0;
   std::filesystem::path audio = {};
-  double valence = 0, arousal = 0;  ///< in [-1, 1]: DEAM's scale of 1 to 9, less 5, by 4
+  double valence = 0, arousal = 0;  ///< in [-1, 1]: DEAM's scale of 1 to 9, minus 5, divided by 4
   Origin origin = Origin::recorded;
-  std::optional<Split> split = {};  ///< if the table says so
+  std::optional<Split> split = {};  ///< empty if the table has none
 };
 
-/// Returns the songs of a table, or of all `.csv` in a folder, by name: DEAM has two. A song's audio is the
-/// file in `audio_folder` with its id as name: `2.mp3`, `.wav`, `.flac`, `.ogg` or `.opus`, or a spectrogram
-/// that was saved by NumPy, `2.npy`.
+/// Returns the songs of a table, or of all `.csv` files in a folder in the order of their names (DEAM has
+/// two). A song's audio is the file in `audio_folder` whose name is the song's id: `2.mp3`, `.wav`, `.flac`,
+/// `.ogg` or `.opus`, or a spectrogram that was saved by NumPy, `2.npy`.
 ///
 /// Required are the columns `song_id`, `valence_mean` and `arousal_mean`, with or without DEAM's spaces
 /// around their names. `split` (`train`, `validation`, `test`) and `origin` (`recorded`, `generated`) are
-/// optional; other columns are ignored.
+/// optional. Other columns are ignored.
 ///
-/// A line is wrong if it does not have the header's columns, if its id is not an integer or occurred before,
-/// if a label is not a number from 1 to 9, if it has no audio file, if it is a generated song that is not for
-/// training, or a recorded one without a split among others with one. With `skipped` such lines are noted
-/// there. Throws AnnotationError for a header or table that cannot be used. Without `skipped`, or if no song
-/// remains, throws it for wrong lines, naming the first and counting the others. Throws looptorch::FileError
+/// A line is wrong if its number of columns is not the header's, if its id is not an integer or occurred
+/// before, if a label is not a number from 1 to 9, if the song has no audio file, if a generated song is not
+/// for training, or if a recorded song has no split while others have one. `skipped` lists such lines.
+/// Without `skipped`, or if no song remains, throws AnnotationError, which names the first wrong line and
+/// counts the others. Throws AnnotationError also for an unusable header or table, and looptorch::FileError
 /// for a table that cannot be read.
 [[nodiscard]] std::vector<Song> load_annotations(const std::filesystem::path& place,
                                                  const std::filesystem::path& audio_folder,
@@ -70,7 +70,7 @@ struct Song {
 
 namespace detail {
 
-/// Returns the enumerator whose name in `names` equals the field; `what` is the column.
+/// Returns the enumerator whose name in `names` equals the field. Errors call the column `what`.
 template <class Enum, std::size_t N>
 [[nodiscard]] Enum one_of(const std::array<std::string_view, N>& names, std::string_view what,
                           const std::string& field) {
@@ -90,7 +90,7 @@ template <class Number>
   return value;
 }
 
-/// The meaning of each column.
+/// The columns that a table has.
 class AnnotationHeader {
  public:
   explicit AnnotationHeader(const std::vector<std::string>& names) : width_(names.size()) {
@@ -155,7 +155,7 @@ class AnnotationReader {
     }
   }
 
-  /// Returns the songs. Throws the faults, unless they were skipped.
+  /// Returns the songs. Throws AnnotationError for the faults, unless faulty lines are skipped.
   [[nodiscard]] std::vector<Song> songs(const std::filesystem::path& place) && {
     if (faults_ > 0 && (!skipped_ || songs_.empty())) {
       if (faults_ > 1)
@@ -251,13 +251,13 @@ class AnnotationReader {
   std::filesystem::path audio_folder_;
   SkippedItems* skipped_;
   std::vector<Song> songs_;
-  std::map<std::int64_t, std::string> lines_;  ///< the place of each id
+  std::map<std::int64_t, std::string> lines_;  ///< the line in which each id occurred
   std::optional<bool> has_splits_;
   std::string first_fault_;
   std::size_t faults_ = 0;
 };
 
-/// Returns the table, or those in a folder, by name.
+/// Returns the table at `place`, or the tables in that folder, sorted by name.
 [[nodiscard]] inline std::vector<std::filesystem::path> tables_at(const std::filesystem::path& place) {
   std::error_code error;
   if (!std::filesystem::is_directory(place, error)) return {place};

@@ -39,7 +39,7 @@ struct Clip {
   at::Tensor spectrogram_1MF;
   double valence = 0, arousal = 0;
   DecibelScale scale;
-  double seconds = 0;  ///< of sound, before padding
+  double seconds = 0;  ///< seconds of sound, before padding
 };
 
 struct Batch {
@@ -47,8 +47,8 @@ struct Batch {
   at::Tensor conditions_B2;  ///< valence and arousal, in [-1, 1]
 };
 
-/// Returns spectrograms and labels as a batch in host memory, in the loader's slot if one is being filled.
-/// The clips' spectrograms must have one shape.
+/// Returns spectrograms and labels as a batch in host memory. In a loader it lies in the loader's reused
+/// memory. The clips' spectrograms must have one shape.
 [[nodiscard]] inline Batch batch_of(std::span<const Clip> clips) {
   const auto rows = static_cast<std::int64_t>(clips.size());
   const auto& first = clips.front().spectrogram_1MF;
@@ -81,7 +81,7 @@ class ShortClips {
     return seconds_.size();
   }
 
-  /// Their number and the first `at_most` of them by song id; empty if there are none.
+  /// Returns the number of clips and the first `at_most` of them by song id; empty if there are none.
   [[nodiscard]] std::string describe(std::size_t at_most = 5) const {
     const std::lock_guard lock(mutex_);
     if (seconds_.empty()) return {};
@@ -102,13 +102,13 @@ class ShortClips {
   std::map<std::int64_t, double> seconds_;
 };
 
-/// Songs as spectrograms, read on request. Draws nothing, so that a looptorch::CachedDataset may wrap it:
+/// Songs as spectrograms, computed on request. Draws nothing, so that a looptorch::CachedDataset may wrap it:
 ///
 ///   SpectrogramDataset songs(splits.train, {.mel_bins = 96});
 ///   looptorch::CachedDataset cached(songs, {.folder = "cache", .settings = songs.settings()});
 class SpectrogramDataset {
  public:
-  /// Notes short clips in `short_clips`, which several datasets may share, or in its own list.
+  /// Notes short clips in `short_clips`, which several datasets may share; if null, in a list of its own.
   explicit SpectrogramDataset(std::vector<Song> songs, SpectrogramOptions options = {},
                               std::shared_ptr<ShortClips> short_clips = nullptr)
       : songs_(std::move(songs)),
@@ -141,7 +141,7 @@ class SpectrogramDataset {
   /// Returns a song's file, for errors.
   [[nodiscard]] std::filesystem::path path(std::int64_t index) const { return at(index).audio; }
 
-  /// For a cache: the contents of the file, and the labels.
+  /// Returns the clip's identity for a cache: the contents of its file, and the labels.
   [[nodiscard]] std::string identity(std::int64_t index) const {
     const auto& song = at(index);
     return looptorch::message(looptorch::remembered_content_identity(song.audio), '|', song.id, '|',
@@ -157,7 +157,7 @@ class SpectrogramDataset {
                               std::bit_cast<std::uint64_t>(song.arousal));
   }
 
-  /// For a cache: everything else that a clip depends on.
+  /// Returns, for a cache, all else that a clip depends on.
   [[nodiscard]] std::string settings() const {
     const auto& options = reader_.options();
     return looptorch::message("spectrogram_gan 1, ", options.mel_bins, " mel bins, ", options.samples(),
@@ -167,7 +167,7 @@ class SpectrogramDataset {
   [[nodiscard]] const std::vector<Song>& songs() const { return songs_; }
   [[nodiscard]] const SpectrogramOptions& options() const { return reader_.options(); }
 
-  /// Returns the padded clips of batches so far.
+  /// Returns the padded clips among those read so far.
   [[nodiscard]] const std::shared_ptr<ShortClips>& short_clips() const { return short_clips_; }
 
  private:
@@ -179,9 +179,9 @@ class SpectrogramDataset {
   std::shared_ptr<ShortClips> short_clips_;
 };
 
-/// Returns the scale for a generator's sound: the mean over (at most `at_most`) clips, spread over the
-/// dataset. Skips unreadable clips with OnError::skip. Throws what the dataset throws, or, if none can be
-/// read, what the last clip threw.
+/// Returns the scale for a generator's sound: the mean over at most `at_most` clips, spread over the dataset.
+/// Skips unreadable clips with OnError::skip. Throws what the dataset throws; if no clip can be read, what
+/// the last one threw.
 template <class Dataset>
 [[nodiscard]] DecibelScale mean_scale(const Dataset& clips, std::int64_t at_most = 64,
                                       looptorch::OnError on_error = looptorch::OnError::fail) {

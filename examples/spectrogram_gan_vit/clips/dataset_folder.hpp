@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the tables of a dataset, and its audio or spectrograms. The folder may come from emotion_corpus, or
-// from DEAM's archives as they unpack.
+// Finds the tables of a dataset, and its audio or spectrograms. The folder may be made by emotion_corpus, or
+// hold DEAM's unpacked archives.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -18,7 +18,7 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// True if a `.npy` lies in the folder itself.
+/// True if the folder itself has a `.npy`.
 [[nodiscard]] inline bool holds_arrays(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
@@ -29,11 +29,11 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns the songs of a dataset's folder. Its audio is in the first existing folder of `audio`,
-/// `MEMD_audio`, `DEAM_audio/MEMD_audio` and `spectrograms`, else in the folder itself if that holds a
-/// `.npy`; its tables are in `song_level` of DEAM's annotations, if these were unpacked, else in the folder
-/// itself. Wrong lines are noted in `skipped` if it is given. Throws AnnotationError if there is no such
-/// folder of audio, and what load_annotations throws.
+/// Returns the songs of a dataset's folder. The audio is in the first existing folder of `audio`,
+/// `MEMD_audio`, `DEAM_audio/MEMD_audio` and `spectrograms`, or else in the folder itself if that has a
+/// `.npy`. The tables are in `song_level` of DEAM's annotations, if these were unpacked, else in the folder
+/// itself. Notes wrong lines in `skipped` if it is given. Throws AnnotationError if there is no audio, and
+/// what load_annotations throws.
 [[nodiscard]] inline std::vector<Song> load_songs(const std::filesystem::path& folder,
                                                   SkippedItems* skipped = nullptr) {
   static constexpr std::array kAudio{"audio", "MEMD_audio", "DEAM_audio/MEMD_audio", "spectrograms"};

@@ -32,9 +32,9 @@ struct GeneratedClipsError : looptorch::Error {
   using Error::Error;
 };
 
-/// Generated clips as a dataset of SpectrogramDataset's type of sample, for training alone. A spectrogram
-/// is scaled to mean 0 and deviation 1, like a song's. Song ids are -1, -2, ..., which no recorded song has.
-/// Draws nothing, and needs no cache. To train on both, concatenate them with the recorded clips first:
+/// Generated clips as a dataset for training alone, with SpectrogramDataset's type of sample. Spectrograms
+/// are scaled to mean 0 and deviation 1, as songs' are. Song ids are -1, -2, ..., which no recorded song has.
+/// Draws nothing, and needs no cache. To train on both, concatenate them with the recorded clips:
 ///
 ///     GeneratedClips generated("samples", {.mel_bins = 64});
 ///     require_no_leakage(loading, skipped, validation, test, recorded, generated);   // leakage.hpp
@@ -43,9 +43,9 @@ struct GeneratedClipsError : looptorch::Error {
 class GeneratedClips {
  public:
   /// Opens the folder's `spectrograms-*.safetensors` and checks them. Throws GeneratedClipsError for a folder
-  /// without such files, one that gan_sample has not finished, a file whose clips are not marked as
-  /// generated, have another size than the options', or have no emotion in [-1, 1] each. Throws
-  /// UsageError for options that make no picture, and what looptorch::load_safetensors throws.
+  /// without such files, one that gan_sample has not finished, and a file whose clips are not marked as
+  /// generated, have another size than the options', or lack an emotion in [-1, 1] each. Throws UsageError
+  /// for options that make no picture, and what looptorch::load_safetensors throws.
   explicit GeneratedClips(std::filesystem::path folder, const SpectrogramOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
@@ -60,7 +60,7 @@ class GeneratedClips {
     return files_[place(index).file].path;
   }
 
-  /// Valence and arousal of all clips, `[N, 2]`.
+  /// Returns valence and arousal of all clips, `[N, 2]`.
   [[nodiscard]] at::Tensor conditions() const;
 
  private:
@@ -87,7 +87,7 @@ class GeneratedClips {
 
 namespace detail {
 
-/// Returns the folder's files of spectrograms, by name.
+/// Returns the folder's files of spectrograms, sorted by name.
 [[nodiscard]] inline std::vector<std::filesystem::path> spectrogram_files(
     const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
@@ -105,7 +105,7 @@ namespace detail {
   return files;
 }
 
-/// Returns the tensors "spectrograms" and "conditions" of a file. Throws GeneratedClipsError for other ones.
+/// Returns the tensors "spectrograms" and "conditions" of a file. Throws GeneratedClipsError for others.
 [[nodiscard]] inline std::pair<at::Tensor, at::Tensor> generated_tensors(const std::filesystem::path& file,
                                                                          const SpectrogramOptions& options) {
   const auto refuse = [&](const auto&... what) {

@@ -35,15 +35,15 @@ struct LeakageError : looptorch::Error {
 };
 
 /// Two clips whose patterns correlate more than this are copies of one another. Among 640 clips of the
-/// synthetic corpus the highest correlation is 0.71. A copy through MP3, at libsndfile's default quality, or
-/// through Griffin-Lim correlates with its original by 0.98 or more, one that begins 0.05 s later by 0.90.
+/// synthetic corpus the highest correlation is 0.71. With its original, a copy through MP3 (at libsndfile's
+/// default quality) or Griffin-Lim correlates by 0.98 or more, and a copy that begins 0.05 s later by 0.90.
 /// One that begins 0.25 s later is not found.
 inline constexpr double kCopyCorrelation = 0.9;
 
-/// Returns how a clip's loudness moves, band by band: its patches `[K]`, less the mean of their band, scaled
-/// to length 1. Only the part that sounds counts, so that two short clips are not alike because both are
-/// padded. Neither level nor equaliser changes it. All 0 for a clip of less than 7.5 s, which has too few
-/// patches to be known by.
+/// Returns how a clip's loudness changes in each band: its patches `[K]`, minus the mean of their band,
+/// scaled to length 1. Uses only the part with sound, so that two short clips are not alike because of their
+/// padding. Neither level nor equaliser changes the result. It is all 0 for a clip of less than 7.5 s, which
+/// has too few patches to be recognised.
 [[nodiscard]] inline at::Tensor pattern_of(const Clip& clip) {
   constexpr std::int64_t kFewestColumns = 16;  // of the 64 that 30 s have
   const auto rows = std::min<std::int64_t>(16, clip.spectrogram_1MF.size(1)),
@@ -73,7 +73,7 @@ struct Fingerprint {
 template <class Dataset>
 class FingerprintDataset {
  public:
-  /// Holds `clips` by reference.
+  /// Keeps a reference to `clips`.
   explicit FingerprintDataset(const Dataset& clips) : clips_(&clips) {}
 
   [[nodiscard]] std::int64_t size() const { return clips_->size(); }
@@ -103,12 +103,12 @@ struct Fingerprints {
   at::Tensor patterns_NK;
 };
 
-/// Reads all clips of a part. Lists unreadable ones in `skipped`, or throws the first error, as `loading`
+/// Reads all clips of a part. Lists unreadable clips in `skipped`, or throws the first error, as `loading`
 /// says.
 template <class Dataset>
 [[nodiscard]] Fingerprints fingerprints_of(std::string part, const Dataset& clips,
                                            looptorch::LoaderOptions loading, SkippedItems& skipped) {
-  loading.starving = 1;  // reading is all there is to do
+  loading.starving = 1;  // never reported as starving: nothing but reading happens
   Fingerprints all;
   all.part = std::move(part);
   std::vector<at::Tensor> patterns;
@@ -137,7 +137,7 @@ template <class... What>
       looptorch::message(b.names[j], ", for ", b.part, ", ", why..., " ", a.names[i], ", for ", a.part));
 }
 
-/// Throws if both have the same number, of an id or a hash.
+/// Throws LeakageError if `a` and `b` share an id, or a hash, as `numbers` selects.
 inline void require_different(const Fingerprints& a, const Fingerprints& b,
                               std::vector<std::int64_t> Fingerprints::*numbers, const char* why) {
   std::map<std::int64_t, std::size_t> places;
@@ -150,8 +150,8 @@ inline void require_different(const Fingerprints& a, const Fingerprints& b,
 
 }  // namespace detail
 
-/// Throws LeakageError if a clip of `b` has the id of one of `a`, has its spectrogram, bit for bit, or has
-/// one whose pattern correlates with its pattern more than kCopyCorrelation: the first such clip of `b`.
+/// Throws LeakageError for the first clip of `b` that equals one of `a` in id or in all bits of its
+/// spectrogram, or whose pattern correlates with that of one of `a` by more than kCopyCorrelation.
 inline void require_disjoint(const Fingerprints& a, const Fingerprints& b) {
   detail::require_different(a, b, &Fingerprints::song_ids, "has the id of");
   detail::require_different(a, b, &Fingerprints::hashes, "is a copy of");
@@ -166,8 +166,8 @@ inline void require_disjoint(const Fingerprints& a, const Fingerprints& b) {
 }
 
 /// Throws LeakageError if a clip is in two of the three parts, by require_disjoint. `training` are all
-/// datasets for training, recorded and generated. Lists unreadable clips in `skipped`, or throws the first
-/// error, as `loading` says.
+/// datasets for training, recorded and generated ones. Lists unreadable clips in `skipped`, or throws the
+/// first error, as `loading` says.
 template <class Recorded, class... Training>
 void require_no_leakage(const looptorch::LoaderOptions& loading, SkippedItems& skipped,
                         const Recorded& validation, const Recorded& test, const Training&... training) {

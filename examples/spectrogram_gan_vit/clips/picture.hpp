@@ -20,8 +20,8 @@ namespace spectrogram_gan {
 using looptorch::audio::ClipError;
 
 struct SpectrogramOptions {
-  std::int64_t mel_bins = 128;  ///< from 20 to 8000 Hz
-  double seconds = 30;          ///< of a clip; longer files are cut, shorter ones are padded
+  std::int64_t mel_bins = 128;  ///< bins from 20 to 8000 Hz
+  double seconds = 30;          ///< seconds of a clip: longer files are cut, shorter ones padded
 
   static constexpr std::int64_t kRate = 22050, kHop = 512;
 
@@ -29,8 +29,8 @@ struct SpectrogramOptions {
   [[nodiscard]] std::int64_t frames() const { return 1 + samples() / kHop; }  ///< F; 1292 for 30 s
 };
 
-/// Returns the library's options of these spectrograms, in decibels without a reference, with which
-/// `MelInverse` converts one to sound.
+/// Returns the library's options for these spectrograms, in decibels without a reference; `MelInverse` takes
+/// the same options to convert spectrograms to sound.
 [[nodiscard]] inline looptorch::audio::MelSpectrogramOptions mel_options(const SpectrogramOptions& options) {
   return {.sample_rate = SpectrogramOptions::kRate,
           .window = 2048,
@@ -42,7 +42,7 @@ struct SpectrogramOptions {
           .relative_to_max = false};
 }
 
-/// The scale that a z-scored spectrogram has lost: `z * deviation + mean` are its decibels.
+/// The scale that z-scoring removes from a spectrogram: `z * deviation + mean` are its decibels.
 struct DecibelScale {
   double mean = -20, deviation = 20;
 
@@ -55,7 +55,7 @@ struct DecibelScale {
 struct Picture {
   at::Tensor spectrogram_1MF;
   DecibelScale scale;
-  double seconds = 0;  ///< of sound, before padding; at most the options'
+  double seconds = 0;  ///< seconds of sound, before padding; at most the options'
 };
 
 /// Returns a spectrogram with mean 0 and deviation 1, and the scale that this removes. A deviation below 1e-6

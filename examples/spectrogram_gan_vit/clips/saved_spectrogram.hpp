@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads mel spectrograms that Python saved by np.save, as training pictures (picture.hpp). Since each is
-// normalised to mean 0 and deviation 1, files in decibels, natural logarithms and z-scores give the same
-// picture. Files of power do not: take their logarithm first. The frames must be this example's: 22.05 kHz,
-// hop 512, 20 to 8000 Hz.
+// Reads mel spectrograms that Python saved by np.save, as training pictures (picture.hpp). Each is normalised
+// to mean 0 and deviation 1, so files in decibels, natural logarithms and z-scores give the same picture.
+// Files of power do not: take their logarithm first. Frames must be like this example's: 22.05 kHz, hop 512,
+// 20 to 8000 Hz.
 //
 // Shapes: M mel bins, F frames.
 #pragma once
@@ -27,10 +27,10 @@ namespace spectrogram_gan {
   return looptorch::small_extension(file) == ".npy";
 }
 
-/// Reads the first frames of an array `[M, F]` or `[1, M, F]`; a shorter one is padded with its least value.
-/// The scale is that of its decibels, or the default for an array that was z-scored. Throws ClipError for an
-/// array of another shape or number of mel bins, and for one that is constant, not finite or beyond fp32; and
-/// what looptorch::load_npy throws.
+/// Reads the first frames of an array `[M, F]` or `[1, M, F]`, and pads a shorter one with its least value.
+/// The scale is that of the array's decibels, or the default if it was z-scored. Throws ClipError for an
+/// array of another shape or number of mel bins, and for one that is constant, not finite or beyond fp32.
+/// Throws what looptorch::load_npy throws.
 [[nodiscard]] inline Picture read_saved_spectrogram(const std::filesystem::path& file,
                                                     const SpectrogramOptions& options) {
   const auto refuse = [&](const auto&... what) {

@@ -21,7 +21,7 @@ enum class Fault : std::size_t {
 /// Skipped songs, each listed once however often it was tried.
 class SkippedItems {
  public:
-  /// Adds a song; `what` names its line or file, and the fault.
+  /// Adds a song. `what` names its line or file, and the fault.
   void add(Fault fault, const std::string& what) { songs_.add(what, static_cast<std::size_t>(fault)); }
   /// Adds the samples that a loader skipped.
   void add(const looptorch::SkippedSamples& skipped) {

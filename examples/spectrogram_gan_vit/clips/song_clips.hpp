@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads the songs of a dataset's folder in three splits, and makes a dataset with cached spectrograms of
-// each. Collects skipped songs and clips that are too short, which programs print as they end.
+// Loads the songs of a dataset's folder in three splits, and makes each split a dataset with cached
+// spectrograms. Collects skipped songs and short clips, which programs print as they end.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>
@@ -33,7 +33,7 @@ struct Notes {
   SkippedItems skipped;
 };
 
-/// Returns a sentence on how saved spectrograms are read; empty if no song is one.
+/// Returns a sentence on how saved spectrograms are read; empty if no song is such a file.
 [[nodiscard]] inline std::string describe_saved(const std::vector<Song>& songs) {
   const auto count = std::ranges::count_if(songs, is_saved_spectrogram, &Song::audio);
   if (count == 0) return {};
@@ -66,7 +66,7 @@ template <class Songs>
   return Clips(std::move(dataset), options);
 }
 
-/// Returns a batch for a preflight: any will do, since all clips have the same shape.
+/// Returns a batch for a preflight. Any batch will do, since all clips have the same shape.
 template <class Dataset>
 [[nodiscard]] looptorch::SampleBatches<Dataset> any_batch(const Dataset& clips, std::int64_t batch_size) {
   return {clips, looptorch::hard_batches(clips.size(), batch_size)};

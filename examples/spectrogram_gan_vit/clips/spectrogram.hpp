@@ -22,8 +22,8 @@ namespace spectrogram_gan {
 /// Reads clips. Safe to call from several threads.
 class ClipReader {
  public:
-  /// Takes the options. Throws looptorch::UsageError for no mel bins, and for seconds that are not a number
-  /// or shorter than a frame.
+  /// Throws looptorch::UsageError for options without mel bins, and for seconds that are not a number or
+  /// shorter than a frame.
   explicit ClipReader(SpectrogramOptions options)
       : options_(checked(options)),
         reader_({.sample_rate = SpectrogramOptions::kRate,
@@ -31,8 +31,8 @@ class ClipReader {
                  .on_long = looptorch::audio::OnLongClip::cut}),
         mel_(mel_options(options)) {}
 
-  /// Reads the first `seconds` of a file, padded with silence if it is shorter. Throws ClipError for silence,
-  /// and what looptorch::audio::decode throws; for a `.npy` what read_saved_spectrogram throws.
+  /// Reads the first `seconds` of a file, and pads a shorter one with silence. Throws ClipError for silence,
+  /// and what looptorch::audio::decode throws; for a `.npy` file what read_saved_spectrogram throws.
   [[nodiscard]] Picture operator()(const std::filesystem::path& file) const {
     return is_saved_spectrogram(file) ? read_saved_spectrogram(file, options_) : (*this)(reader_(file));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Splits songs into training, validation and test. A table may name a recorded song's split. Otherwise the
-// split depends only on id and seed, so that it stays the same when other songs are added or removed.
-// Generated songs are for training only.
+// split depends only on the song's id and a seed, so that other songs can be added or removed without
+// changing it. Generated songs are for training only.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -23,7 +23,7 @@ class HeldOutSongs {
  public:
   HeldOutSongs() = default;
 
-  /// Takes the songs. Throws looptorch::UsageError, which names the song, for one that was generated.
+  /// Throws looptorch::UsageError, which names the song, for a generated song.
   explicit HeldOutSongs(std::vector<Song> songs) : songs_(std::move(songs)) {
     for (const auto& song : songs_) {
       if (song.origin == Origin::generated)
@@ -39,13 +39,13 @@ class HeldOutSongs {
 };
 
 struct SongSplits {
-  std::vector<Song> train;  ///< generated songs among them
+  std::vector<Song> train;  ///< recorded and generated songs
   HeldOutSongs validation, test;
 };
 
-/// Assigns each song to one split: training for generated songs; for recorded ones the table's, else a draw by
-/// id and seed. Throws AnnotationError if a split has no recorded songs, and looptorch::UsageError for
-/// shares that are negative or together more than 1.
+/// Assigns each song to one split: a generated song to training, a recorded one by the table, or else by a
+/// draw from id and seed. Throws AnnotationError if a split has no recorded songs, and looptorch::UsageError
+/// for shares that are negative or together more than 1.
 [[nodiscard]] inline SongSplits split_songs(std::vector<Song> songs, std::uint64_t seed = 42,
                                             looptorch::SplitShares shares = {}) {
   const double both = shares.train + shares.validation;

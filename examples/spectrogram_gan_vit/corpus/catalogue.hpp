@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Plans the clips of a corpus: their ids, splits, labels and seeds. A clip's id decides its split; the
-// corpus' seed and the id decide the rest. So a corpus that is generated again with more clips keeps its
-// clips, in the same splits.
+// corpus' seed and the id decide all else. A corpus that is made again with more clips therefore keeps its
+// clips in their splits.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -32,7 +32,7 @@ struct CorpusClip {
   std::uint64_t seed = 0;
 };
 
-/// Returns the `index`-th clip of a split. Labels are spread evenly over the whole square.
+/// Returns the clip with the number `index` in a split. Labels are spread evenly over the whole square.
 [[nodiscard]] inline CorpusClip plan_clip(std::uint64_t corpus_seed, Split split, std::int64_t index) {
   CorpusClip clip;
   clip.split = split;
@@ -63,7 +63,7 @@ struct CorpusClip {
           std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr};
 }
 
-/// Returns a table in DEAM's form, spaces in the header included, with the split, and the clip's maker.
+/// Returns a table in DEAM's form (spaces in the header included) with the columns `split` and `origin`.
 [[nodiscard]] inline std::string annotations_of(const std::vector<CorpusClip>& clips) {
   std::string text = "song_id, valence_mean, arousal_mean, split, tempo, mode\n";
   for (const auto& clip : clips) {

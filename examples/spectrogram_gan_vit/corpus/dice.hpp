@@ -19,7 +19,7 @@ class Dice : public looptorch::Dice {
 
   bool chance(double probability) { return share() < probability; }
 
-  /// Returns a number of mean 0 and deviation 1, at most 3.5: the sum of four uniform ones.
+  /// Returns a number of mean 0 and deviation 1, at most 3.5 in size: the scaled sum of four uniform numbers.
   double bell() {
     double sum = -2;
     for (int i = 0; i < 4; ++i) sum += share();

@@ -29,8 +29,8 @@ class WaveTable {
   static constexpr int kBits = 10;
   static constexpr std::size_t kSize = std::size_t{1} << kBits;
 
-  /// Makes the wave from `overtone(h)`, the strength of the h-th harmonic, from 1; the period has a mean
-  /// square of 1.
+  /// Makes the wave from `overtone(h)`, the strength of the h-th harmonic, counted from 1. The period's mean
+  /// square is 1.
   template <class Overtone>
   WaveTable(double highest_pitch, Overtone overtone) {
     constexpr double kHighest = 10'000;  // Hz
@@ -42,7 +42,7 @@ class WaveTable {
       const double strength = overtone(static_cast<double>(h));
       if (strength < 1e-5) continue;
       power += strength * strength / 2;
-      // Phases are spread so that overtones do not pile up into a click.
+      // Spreads the phases, so that overtones do not add up to a click.
       const auto shift = (h * h * (kSize / 8)) % kSize;
       for (std::size_t i = 0; i < kSize; ++i) sum[i] += strength * sine((h * i + shift) % kSize);
     }
@@ -71,21 +71,21 @@ class WaveTable {
   std::array<float, kSize + 1> wave_{};
 };
 
-/// The shape of a timbre's notes.
+/// The envelope and vibrato of a timbre's notes.
 struct NoteShape {
   double attack;   ///< s
-  double decay;    ///< s until a struck note has fallen to 37 %; 0: it is held
+  double decay;    ///< s until a struck note has fallen to 37 %; 0: the note is held
   double release;  ///< s
   double vibrato;  ///< semitones
 };
 
-/// An instrument of one clip; its waves are made once an octave.
+/// An instrument of one clip. Makes a wave once for each octave.
 class Instrument {
  public:
   Instrument(Timbre timbre, const Traits& traits)
       : timbre_(timbre), slope_(2.6 - 2.1 * traits.brightness), attack_(traits.attack) {}
 
-  /// Adds a note of `seconds`, and its release, to `out`, whose first sample is the note's.
+  /// Adds a note of `seconds`, and its release, to `out`. The note begins at the first sample of `out`.
   void play(double pitch, double seconds, double gain, std::span<float> out) {
     const auto shape = note_shape(pitch);
     const auto& wave = table(pitch);
@@ -131,8 +131,8 @@ class Instrument {
     return {0.3 * attack_, 0, 0.04, 0};
   }
 
-  /// Returns the envelope: it rises within the attack, falls to 0 from the note's end on and, for a struck
-  /// note, decays all the time.
+  /// Returns the envelope at time `t`. It rises within the attack, falls to 0 after the note's end and, for a
+  /// struck note, decays throughout.
   static double envelope(const NoteShape& shape, double t, double seconds) {
     const double rise = std::min(1.0, t / shape.attack);
     const double fall = t < seconds ? 1 : std::max(0.0, 1 - (t - seconds) / shape.release);
@@ -195,7 +195,7 @@ class DrumKit {
     return sound;
   }
 
-  /// Returns a sine that falls to its pitch.
+  /// Returns a kick: a sine whose pitch falls to `hz`.
   static Sound kick(double hz) {
     double phase = 0;
     return make(0.25, [&](double t) {
@@ -211,7 +211,7 @@ class DrumKit {
     });
   }
 
-  /// Returns noise without its low end; brighter clips have it longer.
+  /// Returns a hi-hat: noise without its low end, which lasts longer in brighter clips.
   static Sound hat(const Traits& traits, Dice& dice) {
     double before = 0;
     const double decay = 0.015 + 0.03 * traits.brightness;

@@ -20,14 +20,14 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-// Loops over samples use pointers, which cost little without optimisation, too: tests compile so.
+// Loops over samples use pointers, which are fast even without optimisation, as tests are compiled.
 
 /// Adds the echoes of a feedback delay of `seconds` (a damped comb filter) to `echoes`.
 inline void add_echoes(std::span<const float> samples, double seconds, float feedback, float* echoes) {
   std::vector<float> line(static_cast<std::size_t>(seconds * kSynthRate));
   float *const begin = line.data(), *const end = begin + line.size(), *cell = begin, held = 0;
   for (const float *sample = samples.data(), *const last = sample + samples.size(); sample != last;) {
-    held += 0.6F * (*cell - held);  // walls swallow the high end
+    held += 0.6F * (*cell - held);  // walls absorb high frequencies
     *echoes++ += *cell;
     *cell = *sample++ + feedback * held;
     if (++cell == end) cell = begin;
@@ -47,7 +47,7 @@ inline void add_room(std::span<float> samples, double share) {
     *sample += wet * (0.5F * *echo++ - *sample);
 }
 
-/// Scales to a root mean square of `decibels` below full scale; values near full scale are soft-clipped.
+/// Scales to a root mean square of `decibels` relative to full scale; soft-clips values near full scale.
 inline void set_level(std::span<float> samples, double decibels) {
   double power = 0;
   float *const begin = samples.data(), *const end = begin + samples.size();
@@ -80,9 +80,9 @@ class Mixer {
                      Instrument(Timbre::piano, traits)},
         drums_(traits, dice) {}
 
-  /// Plays a note; twice, out of tune, if the music is rough.
+  /// Plays a note. If the music is rough, plays it twice, out of tune.
   void play(const Note& note) {
-    static constexpr std::array kGains{0.30, 0.14, 0.26};  // of each part
+    static constexpr std::array kGains{0.30, 0.14, 0.26};  // by part
     const auto out = from(note.start);
     const auto part = static_cast<std::size_t>(note.part);
     const double gain = kGains[part] * note.velocity;
@@ -111,7 +111,7 @@ class Mixer {
 
   const Traits& traits_;
   std::vector<float> samples_;
-  std::array<Instrument, 3> instruments_;  ///< of each part
+  std::array<Instrument, 3> instruments_;  ///< by part
   DrumKit drums_;
 };
 

@@ -52,7 +52,7 @@ class Composer {
         steps_(kStepsPerBeat * traits.beats),
         step_(60 / traits.tempo / kStepsPerBeat) {}
 
-  /// Returns bars that fill `seconds`; the last one goes beyond.
+  /// Returns the bars that fill `seconds`, of which the last one may end later.
   [[nodiscard]] Score compose(double seconds) {
     static constexpr std::array<std::array<int, 4>, 6> kProgressions{
         {{0, 3, 4, 0}, {0, 5, 3, 4}, {0, 4, 5, 3}, {0, 2, 3, 4}, {0, 3, 0, 4}, {0, 6, 5, 4}}};
@@ -77,7 +77,7 @@ class Composer {
   enum class Style { block, broken, pulse };
 
   struct MotifNote {
-    int step, rise;  ///< degrees of the scale from the note before
+    int step, rise;  ///< rise: degrees of the scale from the note before
   };
 
   /// Draws the rhythm and contour of a bar.
@@ -94,7 +94,7 @@ class Composer {
     return motif;
   }
 
-  /// Returns the MIDI pitch of a degree of the scale, from 0; 7 degrees are an octave.
+  /// Returns the MIDI pitch of a degree of the scale, counted from 0; an octave has 7 degrees.
   [[nodiscard]] double pitch(int degree) const {
     return traits_.tonic + 12 * (degree / 7) + scale_of(traits_.mode)[static_cast<std::size_t>(degree % 7)];
   }
@@ -107,7 +107,7 @@ class Composer {
     return best;
   }
 
-  /// Returns the chord tone (root, third, fifth) at most a degree away, else the degree itself.
+  /// Returns the chord tone (root, third or fifth) that is at most a degree away, else the degree itself.
   [[nodiscard]] int on_chord(int degree) const {
     for (const int near : {degree, degree - 1, degree + 1}) {
       const int above = (near + 7 - root_) % 7;
@@ -117,7 +117,7 @@ class Composer {
   }
 
   void add(Part part, int step, double steps, double pitch, double velocity) {
-    const double late = 0.004 * dice_.share();  // no hand is exact
+    const double late = 0.004 * dice_.share();  // players are not exact
     score_.notes.push_back({.part = part,
                             .start = bar_start_ + step * step_ + late,
                             .length = steps * step_ * traits_.gate,
@@ -198,12 +198,12 @@ class Composer {
 
   const Traits& traits_;
   Dice& dice_;
-  int steps_;    ///< of a bar
-  double step_;  ///< s
+  int steps_;    ///< steps in a bar
+  double step_;  ///< s that a step lasts
   Score score_;
   double bar_start_ = 0;
-  int root_ = 0;    ///< of the bar's chord, a degree
-  int degree_ = 0;  ///< of the melody's last note
+  int root_ = 0;    ///< a degree: that of the bar's chord
+  int degree_ = 0;  ///< a degree: that of the melody's last note
 };
 
 }  // namespace spectrogram_gan

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses how a piece of emotion_corpus sounds for a given emotion: tempo, mode, register, loudness,
-// brightness, roughness and articulation, as found in the literature (README.md has the sources). Each trait
-// is drawn around a mean that depends on the emotion, so that no single trait reveals a label.
+// brightness, roughness and articulation, as in the literature (README.md has the sources). Each trait is
+// drawn around a mean that depends on the emotion, so that no single trait reveals a label.
 #pragma once
 
 #include "dice.hpp"
@@ -19,7 +19,7 @@ struct Emotion {
   double valence = 0, arousal = 0;
 };
 
-/// The modes of the white keys, from the happiest to the saddest; the first two have a major third.
+/// The modes of the white keys, from the happiest to the saddest. The first two have a major third.
 enum class Mode { ionian, mixolydian, dorian, aeolian, phrygian };
 
 inline constexpr std::array<std::string_view, 5> kModeNames{"ionian", "mixolydian", "dorian", "aeolian",
@@ -44,13 +44,13 @@ struct Traits {
   double tempo = 100;  ///< beats a minute
   Mode mode = Mode::ionian;
   int tonic = 0;             ///< pitch class, 0 is C
-  double melody_pitch = 67;  ///< around which the melody moves; MIDI, 60 is the middle C
+  double melody_pitch = 67;  ///< MIDI pitch around which the melody moves; 60 is the middle C
   double level = -20;        ///< root mean square, dB below full scale
   double brightness = 0.5;   ///< 0: overtones fall off steeply; 1: hardly
   double roughness = 0;      ///< 0: pure; 1: clusters, and voices out of tune by half a semitone
-  double attack = 0.05;      ///< s; of notes that are not struck
+  double attack = 0.05;      ///< s, for notes that are not struck
   double gate = 0.8;         ///< sounding part of a note; 1 is legato
-  double activity = 0.5;     ///< 0: a note a beat at most; 1: sixteenths
+  double activity = 0.5;     ///< 0: at most a note a beat; 1: sixteenths
   double drums = 0;          ///< loudness
   int beats = 4;             ///< a bar
   double room = 0.2;         ///< share of echoes
@@ -61,7 +61,7 @@ namespace detail {
 
 [[nodiscard]] inline Mode draw_mode(double valence, Dice& dice) {
   const double pleasant = valence + 0.15 * dice.bell();
-  static constexpr std::array kLeast{0.4, 0.05, -0.2, -0.6};  // of each mode but the last
+  static constexpr std::array kLeast{0.4, 0.05, -0.2, -0.6};  // by mode, the last one left out
   const auto found =
       std::find_if(kLeast.begin(), kLeast.end(), [&](double least) { return pleasant > least; });
   return static_cast<Mode>(found - kLeast.begin());

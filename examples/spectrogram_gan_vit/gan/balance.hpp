@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Keeps generator and discriminator in balance while gan_train trains both: the discriminator skips its
-// updates while it wins, and the noise that is added to its input decreases over the run.
+// updates while it is winning, and the noise added to its input decreases over the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -17,10 +17,10 @@ namespace spectrogram_gan {
 
 [[nodiscard]] inline GanImpl& gan_of(const looptorch::Run& run) { return *run.model().as<GanImpl>(); }
 
-/// For `UpdateOptions::when` of the discriminator: false while it is right about more than this share of real
-/// and generated spectrograms. Reads one number from the device a step.
+/// For the discriminator's `UpdateOptions::when`: false while it judges more than `accuracy` of the real and
+/// generated spectrograms correctly. Reads one number from the device in each step.
 struct UnlessWinning {
-  double accuracy = 0.9;  ///< 1: the discriminator is never paused
+  double accuracy = 0.9;  ///< share; 1: the discriminator never pauses
 
   bool operator()(const looptorch::Run& run) const {
     if (accuracy >= 1) return true;
@@ -29,8 +29,8 @@ struct UnlessWinning {
   }
 };
 
-/// A policy that decreases the instance noise from its `deviation` to 0 over the run, linearly by steps. If
-/// the run's length is unknown the noise stays constant.
+/// A policy that decreases the instance noise from `deviation` to 0 over the run's steps, linearly. If the
+/// run's length is unknown, the noise stays constant.
 struct AnnealInstanceNoise {
   double deviation = 0;
 

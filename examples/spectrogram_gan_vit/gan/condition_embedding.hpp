@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Embeds the emotion that a spectrogram should have, valence and arousal, as a vector, which is an input of
-// generator and discriminator.
+// Embeds the emotion that a spectrogram should have, valence and arousal, as a vector. Generator and
+// discriminator take the vector as an input.
 #pragma once
 
 #include <torch/torch.h>
@@ -9,8 +9,8 @@
 
 namespace spectrogram_gan {
 
-/// Converts `[B, 2]`, valence and arousal from -1 to 1, to `[B, width]` through `width / 2`. Each vector has
-/// mean 0 and variance 1, so that it weighs as much as noise or features beside it.
+/// Converts `[B, 2]`, valence and arousal from -1 to 1, to `[B, width]` by way of `width / 2`. Each vector
+/// has mean 0 and variance 1, so that it weighs as much as the noise or features beside it.
 class ConditionEmbeddingImpl : public torch::nn::Module {
  public:
   explicit ConditionEmbeddingImpl(std::int64_t width)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a spectrogram GAN, checks, and config.json. Weights do not show the size of the pictures, so
+// The sizes of a spectrogram GAN, checks, and config.json. Weights do not tell the size of the pictures, so
 // config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
@@ -20,7 +20,7 @@ struct GanConfig {
   std::int64_t n_mels = 128;
   std::int64_t frames = 1292;  ///< 30 s at 22.05 kHz, a frame every 512 samples
   std::int64_t latent = 100;
-  std::int64_t channels = 256;  ///< of the widest layer on either side; the narrowest has an eighth of them
+  std::int64_t channels = 256;  ///< channels of each network's widest layer; the narrowest has an eighth
   /// Size of the generator's first picture. Its convolutions enlarge this eight times in each direction, and
   /// a resize to `n_mels` x `frames` follows.
   std::int64_t seed_rows = 16, seed_columns = 20;
@@ -50,7 +50,7 @@ inline void check_config(const GanConfig& config, std::string_view where) {
         looptorch::message(where, ": channels is ", config.channels, "; it must be a multiple of 8"));
 }
 
-/// Throws ConfigError with each field in which the model of `where` differs from the requested one.
+/// Throws ConfigError with each field in which the model that `where` names differs from the requested one.
 inline void require_same_model(const GanConfig& saved, const GanConfig& asked, std::string_view where) {
   if (const auto differences = kConfigFields.differences(saved, asked); !differences.empty())
     throw ConfigError(

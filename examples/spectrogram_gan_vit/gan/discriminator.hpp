@@ -50,18 +50,17 @@ class DiscriminatorImpl : public torch::nn::Module {
     at::Tensor x = spectrograms_B1MF;
     for (const auto& convolution : *convolutions)
       x = at::leaky_relu(convolution->as<SpectralConv2d>()->forward(x), 0.2);
-    // The events, their variation and their pitch matter, but not their time: mean and deviation over time
-    // are kept, and the mel axis stays.
+    // Which sounds there are matters, but not when: keeps their mean and deviation over time, and the whole
+    // mel axis.
     const auto [variance, mean] = at::var_mean(x, at::IntArrayRef{3}, /*unbiased=*/false);
     const auto pooled = at::cat({mean.flatten(1), (variance + 1e-5).sqrt().flatten(1)}, 1);
     const auto wanted = condition(conditions_B2);
     const auto h = at::leaky_relu(hidden(at::cat({pooled, wanted}, 1)), 0.2);
-    // Adds a projection to the concatenation (Miyato and Koyama, 2018): the features measured along the
+    // Adds a projection to the concatenation (Miyato and Koyama, 2018): the features' component along the
     // emotion.
     const auto match = (h * wanted).sum(1) / std::sqrt(static_cast<double>(h.size(1)));
     const auto type = output->weight.scalar_type();
-    // Convolutions of norm 1 leave little of the features' magnitude, so the emotion is read from their
-    // pattern.
+    // Convolutions of norm 1 shrink the features, so the emotion is read from their pattern, not their size.
     return {(output(h).squeeze(1) + match).to(type),
             emotion(at::layer_norm(pooled, {pooled.size(1)})).to(type)};
   }

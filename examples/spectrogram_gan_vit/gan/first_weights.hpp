@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads initial weights of generator and discriminator: from a folder of gan_train, from one file with the
-// prefixes "generator." and "discriminator.", or from a checkpoint with a dictionary for each. Also reads
-// layers that PyTorch saved with its spectral norm.
+// prefixes "generator." and "discriminator.", or from a checkpoint with a dictionary for each network. Also
+// reads layers that PyTorch saved with its spectral norm.
 #pragma once
 
 #include <looptorch/app/weights/first_weights.hpp>
@@ -17,7 +17,7 @@
 
 namespace spectrogram_gan {
 
-/// Suffixes of tensor names: those of PyTorch's two spectral norms, and this example's for each.
+/// Suffixes of tensor names: in PyTorch's two spectral norms, and in this example.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kSpectralNames{
     {{".parametrizations.weight.original", ".weight"},
      {".parametrizations.weight.0._u", ".norm.u"},
@@ -26,15 +26,15 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kS
      {".weight_u", ".norm.u"},
      {".weight_v", ".norm.v"}}};
 
-/// Returns this example's name for a layer's under PyTorch's spectral norm; leaves others.
+/// Returns this example's name for a tensor of PyTorch's spectral norm; returns other names unchanged.
 [[nodiscard]] inline std::string name_from_spectral_norm(std::string_view name) {
   for (const auto& [theirs, ours] : kSpectralNames)
     if (name.ends_with(theirs)) return std::string(name.substr(0, name.size() - theirs.size())).append(ours);
   return std::string(name);
 }
 
-/// Translates names, and adds singular vectors to weights without them, since `gan`'s would not fit. Draws
-/// them from LibTorch's generator.
+/// Translates names. Adds singular vectors to weights that lack them, since those of `gan` would not fit;
+/// draws them from LibTorch's generator.
 inline void translate_players(const Gan& gan, looptorch::TensorMap& tensors) {
   looptorch::TensorMap ours;
   for (const auto& [name, tensor] : tensors) ours.insert_or_assign(name_from_spectral_norm(name), tensor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts noise and an emotion to a spectrogram. Normalises by groups of channels (GroupNorm), since batch
-// statistics would make a window of micro-batches differ from one large batch.
+// Converts noise and an emotion to a spectrogram. Normalises groups of channels (GroupNorm): statistics over
+// a batch would make a window of micro-batches differ from one large batch.
 //
 // Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace spectrogram_gan {
 
-/// Converts a picture to one twice as high and as wide, with half the channels.
+/// Converts a picture to one of twice the height and width, with half the channels.
 class UpsamplingBlockImpl : public torch::nn::Module {
  public:
   explicit UpsamplingBlockImpl(std::int64_t channels) {
@@ -39,8 +39,8 @@ class UpsamplingBlockImpl : public torch::nn::Module {
   ChannelAttention attention{nullptr};
 
  private:
-  /// Initialises the weights as a bilinearly interpolated mixture of channels, and a little noise. Random
-  /// weights would weight the four pixels from one differently, which causes the chequered pattern of
+  /// Initialises the weights as a bilinear interpolation of mixed channels, plus a little noise. Random
+  /// weights would treat the four pixels made from one differently, which causes the chequered pattern of
   /// untrained generators.
   static void begin_smooth(at::Tensor& weight_IO44) {
     const torch::NoGradGuard no_grad;
@@ -51,7 +51,7 @@ class UpsamplingBlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(UpsamplingBlock);
 
-/// The generator. Its output is unbounded: z-scored spectrograms far exceed 1, where a tanh would cut them.
+/// The generator. Its output is unbounded: z-scored spectrograms far exceed 1, which a tanh would cut off.
 class GeneratorImpl : public torch::nn::Module {
  public:
   explicit GeneratorImpl(const GanConfig& config) : config_(config) {

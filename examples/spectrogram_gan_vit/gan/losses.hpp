@@ -14,8 +14,8 @@
 
 namespace spectrogram_gan {
 
-/// `hinge` is Lim and Ye's (2017), which ignores clear cases. `bce` is binary cross-entropy on logits, for
-/// the generator in its non-saturating form (Goodfellow et al., 2014).
+/// `hinge` (Lim and Ye, 2017) ignores clear cases. `bce` is binary cross-entropy on logits; the generator
+/// uses its non-saturating form (Goodfellow et al., 2014).
 enum class AdversarialLoss { hinge, bce };
 
 /// Returns the loss named "hinge" or "bce". Throws UsageError for another name.
@@ -38,9 +38,9 @@ enum class AdversarialLoss { hinge, bce };
 }
 
 /// Returns the mean over the batch of the squared gradient of `score` at `real`, 0-dim (Mescheder et al.,
-/// 2018; their penalty is gamma / 2 times it): how steep the discriminator is at real spectrograms. It is
-/// differentiable. Costs one forward pass and a backward of higher order, in full precision also under
-/// autocast, since 16 bits would lose small gradients.
+/// 2018; their penalty is gamma / 2 times it): how steep the discriminator is at real spectrograms. The
+/// result can be differentiated. Costs one forward pass and a backward of higher order, in full precision
+/// also under autocast, since 16 bits would lose small gradients.
 template <class Score>
 [[nodiscard]] at::Tensor gradient_penalty(Score&& score, const at::Tensor& real) {
   const c10::impl::ExcludeDispatchKeyGuard full_precision(c10::autocast_dispatch_keyset);

@@ -22,7 +22,7 @@
 
 namespace spectrogram_gan {
 
-/// The two networks. Buffers hold what training keeps besides the weights, so that snapshots contain it:
+/// The two networks. Buffers hold what training keeps besides the weights, so that it is in snapshots:
 /// `accepted` and `fooled`, the recent shares of real and of generated spectrograms that the discriminator
 /// judged real, and `instance_noise`, the deviation of the noise in its input.
 class GanImpl : public torch::nn::Module {
@@ -37,7 +37,7 @@ class GanImpl : public torch::nn::Module {
     instance_noise = register_buffer("instance_noise", at::zeros({}));
   }
 
-  /// Returns noise `[count, Z]` of the dtype and on the device of the generator's weights.
+  /// Returns noise `[count, Z]` in the type and on the device of the generator's weights.
   [[nodiscard]] at::Tensor draw_latents(std::int64_t count) const {
     return at::randn({count, config_.latent}, generator->seed->weight.options().requires_grad(false));
   }
@@ -47,7 +47,7 @@ class GanImpl : public torch::nn::Module {
     return generator(draw_latents(conditions_B2.size(0)), conditions_B2);
   }
 
-  /// Updates `accepted` or `fooled` with the discriminator's logits; about the last ten calls count.
+  /// Updates `accepted` or `fooled` by the discriminator's logits, as a mean over about the last ten calls.
   static void observe(at::Tensor& share, const at::Tensor& logits_B) {
     const torch::NoGradGuard no_grad;
     share.lerp_((logits_B > 0).to(share.scalar_type()).mean(), 0.1);
@@ -77,7 +77,7 @@ inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
   save_config(folder / "config.json", gan->config());
 }
 
-/// Loads the averaged weights of a step from the first of the snapshot folders that has its snapshot. Returns
+/// Loads the averaged weights of a step from the first snapshot folder that has a snapshot of it. Returns
 /// false if none has. Throws SnapshotError for a damaged snapshot.
 [[nodiscard]] inline bool load_averages(const Gan& gan, std::int64_t step,
                                         std::span<const std::filesystem::path> folders) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The objectives of generator and discriminator, which the Trainer calls as `objective(gan, batch)`. A batch
-// has `spectrograms_B1MF` and `conditions_B2`. While one of the two learns, the parameters of the other
-// receive no gradients.
+// has `spectrograms_B1MF` and `conditions_B2`. While one network learns, the parameters of the other receive
+// no gradients.
 #pragma once
 
 #include <looptorch/objective/loss.hpp>
@@ -15,15 +15,15 @@
 
 namespace spectrogram_gan {
 
-/// Returns the discriminator's input, real and generated alike: with noise or unchanged (Sønderby et al.,
+/// Returns an input of the discriminator, real or generated, with noise added if `is_noisy` (Sønderby et al.,
 /// 2017).
 [[nodiscard]] inline at::Tensor through_noise(const Gan& gan, bool is_noisy, const at::Tensor& spectrograms) {
   return is_noisy ? spectrograms + gan->instance_noise * at::randn_like(spectrograms) : spectrograms;
 }
 
-/// Returns for each clip the row of another clip of the batch, all others equally likely: real music has
-/// these emotions, while uniform draws might be of none. The batch must have 2 rows. Draws one number from
-/// the generator of the batch's device, which is part of snapshots; never waits for a device.
+/// Returns for each clip the emotion of another clip of the batch, each other one equally likely. Real music
+/// has these emotions, which may not be true of uniform draws. The batch must have at least 2 clips. Draws
+/// one number from the generator of the batch's device, which is part of snapshots; never waits for a device.
 [[nodiscard]] inline at::Tensor conditions_of_others(const at::Tensor& conditions_B2) {
   const auto rows = conditions_B2.size(0);
   const auto integers = conditions_B2.options().dtype(at::kLong);
@@ -38,18 +38,18 @@ namespace spectrogram_gan {
 struct GameOptions {
   AdversarialLoss loss = AdversarialLoss::hinge;
   double r1 = 0;                ///< gamma of the gradient penalty; 0: none
-  bool instance_noise = false;  ///< adds noise of the model's deviation to the discriminator's input
-  /// The share of the discriminator's rejection loss for real spectrograms with the emotion of another clip
-  /// of the batch; the rest is for generated ones (Reed et al., 2016). It makes the emotion matter, for one
+  bool instance_noise = false;  ///< adds the model's `instance_noise` to the discriminator's input
+  /// Share of the discriminator's loss on rejected pairs that comes from real spectrograms with another
+  /// clip's emotion; generated ones have the rest (Reed et al., 2016). It makes the emotion matter, for one
   /// more forward pass; 0: none. A batch of one clip has no other emotion.
   double mismatched = 0;
   /// The weight of the mean squared error of the emotion that the discriminator predicts (Odena et al.,
-  /// 2017). The discriminator learns it from real spectrograms, and the generator learns to express it; 0:
-  /// none.
+  /// 2017); 0: none. The discriminator learns the emotion from real spectrograms, and the generator learns to
+  /// express it.
   double auxiliary = 0;
 };
 
-/// Distinguishes real from generated spectrograms, with fresh noise each time. The generator does not learn.
+/// Distinguishes real from generated spectrograms, drawn anew in each call. The generator does not learn.
 struct DiscriminatorObjective {
   GameOptions options;
 
@@ -84,7 +84,7 @@ struct DiscriminatorObjective {
   }
 };
 
-/// Makes generated spectrograms look real, under the batch's conditions.
+/// Makes generated spectrograms look real, given the batch's emotions.
 struct GeneratorObjective {
   GameOptions options;
 

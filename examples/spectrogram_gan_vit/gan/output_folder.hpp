@@ -37,8 +37,8 @@ inline void begin_anew(const TrainOptions& options) {
     std::filesystem::remove(options.output / file);
 }
 
-/// Writes the last averaged weights, those of `gan`, into OUTPUT, and those of `best` into OUTPUT/best. The
-/// run resumed from `snapshot`; its folder may also hold the best one.
+/// Writes the last averaged weights, those of `gan`, into OUTPUT, and the weights of `best` into OUTPUT/best.
+/// The best step's snapshot may be in this run's folder, or in that of `snapshot`, which the run resumed.
 inline void save_models(Gan& gan, const Clips& clips, const at::Tensor& labels_N2,
                         const std::optional<Best>& best, const TrainOptions& options,
                         const std::filesystem::path& snapshot) {

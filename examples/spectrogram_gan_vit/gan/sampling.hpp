@@ -23,8 +23,8 @@ namespace spectrogram_gan {
 
 namespace detail {
 
-/// Returns rows `first` and following of an endless table of normal numbers, each from a generator of its
-/// own.
+/// Returns `count` rows, from `first` on, of an endless table of normal numbers. Each row has a generator of
+/// its own.
 [[nodiscard]] inline at::Tensor normal_rows(std::uint64_t seed, std::int64_t first, std::int64_t count,
                                             std::int64_t width) {
   std::vector<at::Tensor> rows;
@@ -38,13 +38,13 @@ namespace detail {
 
 }  // namespace detail
 
-/// The emotion that samples should express; a missing part is drawn for each.
+/// The emotion that samples should express. A missing part is drawn for each sample.
 struct WantedConditions {
   std::optional<double> valence, arousal;
 };
 
-/// Returns the labels `[K, 2]` to draw from: all if no emotion is given, else the tenth of them nearest to
-/// the given one, so that the other one fits it.
+/// Returns the labels `[K, 2]` to draw from. If one part of the emotion is given, these are the tenth of all
+/// labels that is nearest to it, so that the other part fits it; else all labels.
 [[nodiscard]] inline at::Tensor labels_near(const at::Tensor& labels_N2, const WantedConditions& wanted) {
   if (wanted.valence.has_value() == wanted.arousal.has_value()) return labels_N2;
   const auto distances_N = wanted.valence ? (labels_N2.select(1, 0) - *wanted.valence).abs()
@@ -53,13 +53,13 @@ struct WantedConditions {
   return labels_N2.index_select(0, nearest_N.narrow(0, 0, (labels_N2.size(0) + 9) / 10));
 }
 
-/// Returns the emotions `[count, 2]` of samples `first` and following of a seed, drawn from `labels_N2`,
-/// those of the training songs.
+/// Returns the emotions `[count, 2]` of the samples from `first` on of a seed. Draws them from `labels_N2`,
+/// the labels of the training songs.
 [[nodiscard]] inline at::Tensor draw_conditions(const at::Tensor& labels_N2, std::uint64_t seed,
                                                 std::int64_t first, std::int64_t count,
                                                 const WantedConditions& wanted = {}) {
   using looptorch::derive_seed;
-  constexpr std::uint64_t kConditions = 1;  // a sequence of seeds beside the noise's
+  constexpr std::uint64_t kConditions = 1;  // seeds the emotions apart from the noise
   const auto labels_K2 = labels_near(labels_N2, wanted);
   auto conditions_B2 = at::empty({count, 2});
   for (std::int64_t i = 0; i < count; ++i) {
@@ -72,8 +72,8 @@ struct WantedConditions {
   return conditions_B2;
 }
 
-/// Returns spectrograms `[B, 1, M, F]` on the CPU, z-scored, for `conditions_B2`: samples `first` and
-/// following of a seed, in eval mode. Each is the same in a batch of any size, as far as convolutions are.
+/// Returns spectrograms `[B, 1, M, F]` on the CPU, z-scored, for `conditions_B2`: the samples from `first` on
+/// of a seed, in eval mode. A sample does not depend on the batch's size, as far as convolutions do not.
 [[nodiscard]] inline at::Tensor draw_samples(Generator& generator, std::uint64_t seed, std::int64_t first,
                                              const at::Tensor& conditions_B2) {
   const torch::NoGradGuard no_grad;
@@ -83,8 +83,8 @@ struct WantedConditions {
   return generator(z_BZ.to(device), conditions_B2.to(device)).cpu();
 }
 
-/// Returns sound at 22.05 kHz `[T]` with approximately this z-scored spectrogram `[M, F]`; its loudest sample
-/// is 0.9. Takes two seconds for 30 s of sound on a slow core.
+/// Returns sound `[T]` at 22.05 kHz that has approximately this z-scored spectrogram `[M, F]`. The loudest
+/// sample is 0.9. Takes two seconds for 30 s of sound on a slow core.
 [[nodiscard]] inline at::Tensor sound_of(const at::Tensor& spectrogram_MF, const DecibelScale& scale,
                                          std::uint64_t seed) {
   constexpr double kLoudest = 60, kQuietest = -160;  // dB; bounds for extreme values

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Layers with spectral normalisation (Miyato et al., 2018) for the discriminator: each weight is divided by
-// its largest singular value, so that small changes of a spectrogram cannot change the judgement arbitrarily
-// much. In training each forward pass refines the singular value by one round of power iteration, which costs
-// two matmuls of the weight and a vector.
+// its largest singular value, which limits how much a small change of a spectrogram can change the judgement.
+// In training each forward pass refines the singular value by one round of power iteration, which costs two
+// matmuls of the weight and a vector.
 //
 // Shapes: O outputs, I inputs; the weight as a matrix is [O, I x everything else].
 #pragma once
@@ -25,7 +25,7 @@ struct SpectralNormOptions {
   double eps = 1e-12;                 ///< smallest norm by which a vector is divided
 };
 
-/// `forward(weight)` returns the weight with spectral norm approximately 1: the numbers of
+/// `forward(weight)` returns the weight scaled to a spectral norm of approximately 1, with the numbers of
 /// `torch.nn.utils.parametrizations.spectral_norm`. Buffers `u` and `v` are the current singular vectors;
 /// they change only in training mode. Several passes may be differentiated together. Runs in the weight's own
 /// type, also under autocast.

@@ -30,7 +30,7 @@ struct TrainOptions {
   // ---- Sizes ----
   looptorch::app::FirstWeights weights;  ///< weights to begin with, of both networks
   bool is_small = false;                 ///< --small: a model for CPUs
-  std::int64_t gpu_memory = 0;  ///< GB of the GPU that batch size and mel bins are for; 0: the default card
+  std::int64_t gpu_memory = 0;  ///< GB of the GPU that sets batch size and mel bins; 0: the default card
   std::int64_t n_mels = 0;      ///< mel bins from 20 to 8000 Hz; 0: the card's, or the small model's
   std::int64_t channels = 0;    ///< channels of the widest layers; 0: 256, or 32 with `is_small`
 
@@ -48,9 +48,9 @@ struct TrainOptions {
   std::string loss = "hinge";  ///< "hinge" or "bce"
   double r1 = 0;               ///< gamma of the discriminator's gradient penalty; 0: none
   double instance_noise = 0;   ///< deviation of noise on the discriminator's input, falling to 0; 0: none
-  /// Share of real clips with another clip's emotion in what the discriminator has to reject, from 0 to 1.
+  /// Share, from 0 to 1, of real clips with another clip's emotion among those to be rejected.
   double mismatched = 0.5;
-  double auxiliary = 1;  ///< weight of the emotion that the discriminator predicts from each clip
+  double auxiliary = 1;  ///< weight of the error of the emotion that the discriminator predicts
 
   // ---- Validation ----
   std::int64_t validate_every = 100;  ///< steps between measurements of the averaged weights; 0: never
@@ -71,7 +71,7 @@ struct TrainOptions {
   [[nodiscard]] looptorch::app::MemoryFlags memory_flags() const {
     return {.least_batch = least_batch(), .recomputation = ""};
   }
-  /// Returns the fewest clips of a batch: --mismatched takes the emotions of others in it.
+  /// Returns the fewest clips in a batch: 2 with --mismatched, which takes the emotions of other clips.
   [[nodiscard]] std::int64_t least_batch() const { return mismatched > 0 ? 2 : 1; }
 
   [[nodiscard]] std::filesystem::path snapshots() const { return output / "snapshots"; }
@@ -79,7 +79,7 @@ struct TrainOptions {
     return training.cache.empty() ? output / "cache" : training.cache;
   }
   [[nodiscard]] bool validates() const { return validate_every > 0; }
-  /// The best weights are those of a snapshot.
+  /// True if the run writes snapshots. Validation needs them: the best weights are those of a snapshot.
   [[nodiscard]] bool takes_snapshots() const { return training.takes_snapshots() || validates(); }
 
   /// Returns the settings of both networks' objectives. Throws UsageError for an unknown loss.
@@ -92,8 +92,8 @@ struct TrainOptions {
   }
 };
 
-/// Sets the sizes that `options` lack and returns the model's. Throws CommandLineError for flags that
-/// contradict each other, ConfigError for sizes that make no model.
+/// Sets the sizes that `options` lack, and returns the model's sizes. Throws CommandLineError for flags that
+/// contradict each other, and ConfigError for sizes that make no model.
 [[nodiscard]] inline GanConfig choose_sizes(TrainOptions& options) {
   using looptorch::app::CommandLineError;
   check_weights_flags(options.weights);

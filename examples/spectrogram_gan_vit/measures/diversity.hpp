@@ -16,8 +16,8 @@
 
 namespace spectrogram_gan {
 
-/// Returns the distances of all pairs, from differences: at::cdist's default takes them from a matmul, which
-/// rounds the distance of like pictures.
+/// Returns the distances of all pairs, computed from differences. at::cdist computes them from a matmul by
+/// default, which is inexact for similar pictures.
 [[nodiscard]] inline at::Tensor distances(const at::Tensor& patches_NK, const at::Tensor& others) {
   constexpr std::int64_t kWithoutMatmul = 2;
   return at::cdist(patches_NK, others, /*p=*/2, kWithoutMatmul);
@@ -39,14 +39,14 @@ namespace spectrogram_gan {
 }
 
 struct Diversity {
-  double generated_to_train = 0;  ///< median distance of a generated clip to the nearest training clip
-  double held_out_to_train = 0;   ///< the same of a held-out clip
-  /// share of generated clips nearer to a training clip than half the nearest held-out one
+  double generated_to_train = 0;  ///< median distance from a generated clip to the nearest training clip
+  double held_out_to_train = 0;   ///< median distance from a held-out clip to the nearest training clip
+  /// share of generated clips that are nearer to a training clip than half the distance of any held-out clip
   double copies = 0;
-  double spread = 0;  ///< mean distance between generated clips, as a share of that between held-out ones
+  double spread = 0;  ///< mean distance between generated clips, divided by that between held-out clips
 };
 
-/// Returns the measures; all arguments are patches.
+/// Returns the measures. All arguments are patches.
 [[nodiscard]] inline Diversity diversity_of(const at::Tensor& generated, const at::Tensor& held_out,
                                             const at::Tensor& train) {
   const auto of_generated = nearest_distances(generated, train),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A small network by which generators are measured: it is trained on real spectrograms to predict valence and
+// A small network by which generators are measured. It is trained on real spectrograms to predict valence and
 // arousal, then applied to generated ones. Its predictions judge their emotion; its last layer but one gives
-// the features of the Frechet and kernel distances.
+// the features for the Frechet and kernel distances.
 //
 // Shapes: B batch, M mel bins, F frames, D features.
 #pragma once
@@ -57,8 +57,8 @@ struct EmotionNetTraining {
   looptorch::LoaderOptions loading = {.batch_size = 16};
 };
 
-/// Returns a network trained from scratch on the clips of a dataset. Weights, order and so the result depend
-/// on the seed.
+/// Returns a network trained from scratch on the clips of a dataset. Its first weights and the order of clips
+/// depend on the seed alone.
 template <class Dataset>
 [[nodiscard]] EmotionNet train_emotion_net(const Dataset& clips, std::int64_t n_mels, at::Device device,
                                            const EmotionNetTraining& options) {
@@ -73,7 +73,7 @@ template <class Dataset>
   };
   lt::Trainer trainer(net, optimizer, objective, lt::ClipGradNorm{1.0},
                       lt::ScheduleLr{.decay = lt::CosineDecay{}},
-                      lt::When{lt::app::leads(), lt::ShowProgress{}});  // each rank trains one of its own
+                      lt::When{lt::app::leads(), lt::ShowProgress{}});  // each rank trains its own network
   trainer.fit(lt::PinnedPrefetchLoader(clips, options.loading, lt::RandomSampler{.seed = options.seed}),
               {.epochs = options.epochs});
   net->eval();

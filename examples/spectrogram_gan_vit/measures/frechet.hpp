@@ -41,9 +41,9 @@ inline at::Tensor matrix_root(const at::Tensor& matrix) {
 
 }  // namespace detail
 
-/// Returns |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), at least 0. The product's root has the trace of the
-/// root of C1^1/2 C2 C1^1/2, which is symmetric, so that no complex number arises if covariances are
-/// singular. Throws UsageError for different numbers of features.
+/// Returns |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), at least 0. Takes the trace of the root of C1^1/2 C2
+/// C1^1/2 instead, which is the same: that matrix is symmetric, so no complex numbers arise from singular
+/// covariances. Throws UsageError for different numbers of features.
 [[nodiscard]] inline double frechet_distance(const FeatureStatistics& a, const FeatureStatistics& b) {
   if (a.mean_D.sizes() != b.mean_D.sizes())
     throw looptorch::UsageError(

@@ -14,20 +14,20 @@
 
 namespace spectrogram_gan {
 
-/// Empty if a run does not validate.
+/// The judge and its results. Empty if the run does not validate.
 struct HeldOutJudge {
   EmotionNet judge{nullptr};
   HeldOutClips held_out;
 };
 
-/// Trains the judge, or loads it for a resumed run, and runs it on the held-out clips; returns an empty one
-/// for a run that does not validate. The network differs from all of gan_measure's.
+/// Trains the judge, or loads it for a resumed run, and runs it on the held-out clips. Returns an empty one
+/// if the run does not validate. The network differs from both of gan_measure's.
 [[nodiscard]] inline HeldOutJudge prepare_validation(const Clips& clips, const Clips& held_out_clips,
                                                      std::int64_t n_mels, at::Device device, bool goes_on,
                                                      const TrainOptions& options, SkippedItems& skipped) {
   if (!options.validates()) return {};
   require_held_out(held_out_clips.size());
-  constexpr std::uint64_t kJudge = 2;  // a chain of seeds beside the run's
+  constexpr std::uint64_t kJudge = 2;  // a sequence of seeds apart from the run's
   auto loading = options.training.loader_options();
   loading.batch_size = 16;
   const EmotionNetTraining training{

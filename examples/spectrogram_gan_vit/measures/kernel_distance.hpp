@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes the kernel distance between the features of two sets of clips (KID: Binkowski, Sutherland, Arbel
 // and Gretton, 2018), in double precision. Unlike the Frechet distance it does not assume normally
-// distributed features, and its expectation does not depend on the number of clips: the Frechet distance is
-// too large for few clips.
+// distributed features, and its expectation does not depend on the number of clips, whereas the Frechet
+// distance is too large for few clips.
 //
 // Shapes: N and K clips, D features.
 #pragma once
@@ -22,7 +22,7 @@ inline at::Tensor cubic_kernel(const at::Tensor& x_ND, const at::Tensor& y_KD) {
   return (at::matmul(x_ND, y_KD.t()) / static_cast<double>(x_ND.size(1)) + 1).pow(3);
 }
 
-/// Returns the mean over pairs of different clips.
+/// Returns the mean over all pairs of different clips.
 inline at::Tensor mean_of_pairs(const at::Tensor& kernel_NN) {
   const auto count = static_cast<double>(kernel_NN.size(0));
   return (kernel_NN.sum() - kernel_NN.trace()) / (count * (count - 1));
@@ -41,8 +41,8 @@ inline at::Tensor checked_features(const at::Tensor& features_ND) {
 }  // namespace detail
 
 /// Returns the unbiased estimate of the squared maximum mean discrepancy of features `[N, D]` and `[K, D]`
-/// under the kernel (x . y / D + 1)^3. For two sets of one distribution it is about 0, as often below as
-/// above. Throws UsageError for other shapes, fewer than 2 clips, and values that are not finite.
+/// under the kernel (x . y / D + 1)^3. For two sets from one distribution it is about 0, and may be negative.
+/// Throws UsageError for other shapes, fewer than 2 clips, and values that are not finite.
 [[nodiscard]] inline double kernel_distance(const at::Tensor& a_ND, const at::Tensor& b_KD) {
   const auto a = detail::checked_features(a_ND), b = detail::checked_features(b_KD);
   if (a.size(1) != b.size(1))

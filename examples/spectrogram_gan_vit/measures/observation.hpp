@@ -24,8 +24,8 @@
 
 namespace spectrogram_gan {
 
-/// Two networks that were trained from other initial weights, on the clips in another order. So the one that
-/// gives the features does not also judge the emotions.
+/// Two networks, trained from different initial weights on the clips in different orders. The one that gives
+/// the features therefore does not also judge the emotions.
 struct Judges {
   EmotionNet features, regressor;
 };
@@ -39,7 +39,7 @@ struct Observed {
   }
 };
 
-/// Takes clips batch by batch.
+/// Collects the figures kept of clips, batch by batch.
 class Observer {
  public:
   explicit Observer(Judges& judges) : judges_(&judges) {}
@@ -70,7 +70,7 @@ struct Distances {
           kernel_distance(a.features_ND, b.features_ND)};
 }
 
-/// Calls `use` with each batch's spectrograms and conditions; lists what the loader skips.
+/// Calls `use` with each batch's spectrograms and conditions. Lists the clips that the loader skips.
 template <class Use>
 void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, SkippedItems& skipped,
                 Use&& use) {
@@ -79,7 +79,7 @@ void each_batch(const Clips& clips, const looptorch::LoaderOptions& loading, Ski
   skipped.add(loader.skipped());
 }
 
-/// Calls `use` with a generator's spectrograms for emotions, batch by batch, and the emotions.
+/// Calls `use` with each batch of spectrograms that a generator draws for emotions, and with these emotions.
 template <class Use>
 void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint64_t seed, Use&& use) {
   std::int64_t first = 0;
@@ -89,7 +89,7 @@ void each_drawn(Generator& generator, const at::Tensor& conditions_N2, std::uint
   }
 }
 
-/// Returns the judges' figures for real clips, or for the clips after `change`.
+/// Returns what the judges find of real clips, or of real clips after `change`.
 template <class Change>
 [[nodiscard]] Observed observe(const Clips& clips, Judges& judges, const looptorch::LoaderOptions& loading,
                                SkippedItems& skipped, Change&& change) {
@@ -109,7 +109,7 @@ template <class Change>
   return at::cat(patches);
 }
 
-/// Shuffles the cells of each clip: loudness as in real ones, and no structure. Draws from LibTorch's
+/// Shuffles the cells of each clip, which keeps its loudness but not its structure. Draws from LibTorch's
 /// generator.
 [[nodiscard]] inline at::Tensor shuffled(const at::Tensor& spectrograms_N1MF) {
   auto result = spectrograms_N1MF.clone();
@@ -120,15 +120,15 @@ template <class Change>
   return result;
 }
 
-/// Distances to the test clips, by which a generator's are judged: those of other real clips, and of clips
-/// without structure.
+/// Distances to the test clips, with which a generator's are compared: the distances of other real clips, and
+/// of clips without structure.
 struct Reference {
   Observed test;
   at::Tensor train_patches_NK;
   Distances validation, noise, shuffled;
 };
 
-/// Draws from LibTorch's generator.
+/// Returns the distances for comparison. Draws from LibTorch's generator.
 [[nodiscard]] inline Reference observe_reference(const Clips& train, const Clips& validation,
                                                  const Clips& test, Judges& judges,
                                                  const looptorch::LoaderOptions& loading,

@@ -39,8 +39,8 @@
 
 namespace spectrogram_gan {
 
-/// Returns the judging network: from `file` if `goes_on`, so that the distances of an interrupted run stay
-/// comparable, else one trained on `clips` and saved there.
+/// Returns the judging network. If `goes_on` loads it from `file`, so that the distances of a resumed run
+/// stay comparable; else trains it on `clips` and saves it there.
 template <class Clips>
 [[nodiscard]] EmotionNet validation_judge(const Clips& clips, std::int64_t n_mels, at::Device device,
                                           const EmotionNetTraining& training,
@@ -69,7 +69,7 @@ inline void require_held_out(std::int64_t clips) {
                                                    "; --validate-every 0 does without"));
 }
 
-/// Reads clips in batches and computes their features; notes clips that the loader skips in `skipped`. Throws
+/// Reads clips in batches and computes their features. Notes clips that the loader skips in `skipped`. Throws
 /// UsageError for fewer than 2 clips, and what the loader throws.
 template <class Clips>
 [[nodiscard]] HeldOutClips read_held_out(EmotionNet& judge, const Clips& clips,
@@ -87,12 +87,12 @@ template <class Clips>
   return {at::cat(features), at::cat(conditions)};
 }
 
-/// All emotions to draw for: the one batch of a validation.
+/// All emotions for which a validation draws clips, in one batch.
 struct WantedEmotions {
   at::Tensor conditions_N2;
 };
 
-/// A measure for `Validate`: the Frechet distance (`frechet`, and the loss) and the kernel distance (`kid`)
+/// Measures for Validate: the Frechet distance (`frechet`, and the loss) and the kernel distance (`kid`)
 /// between drawn and held-out clips. The noise is the same each time. Works in full precision also under
 /// autocast, as gan_measure does.
 class HeldOutDistance {
@@ -108,7 +108,7 @@ class HeldOutDistance {
             .metrics = {{"frechet", frechet}, {"kid", kernel_distance(features_ND, features_ND_)}}};
   }
 
-  /// Returns pictures of the first clips drawn last: the same emotions and noise each time.
+  /// Returns pictures of the first clips of the last validation: emotions and noise are the same each time.
   [[nodiscard]] std::shared_ptr<const std::vector<looptorch::Example>> shown() const { return shown_; }
 
  private:
@@ -144,7 +144,7 @@ class HeldOutDistance {
   at::Tensor features_ND_;
   std::uint64_t seed_;
   std::shared_ptr<std::vector<looptorch::Example>> shown_ =
-      std::make_shared<std::vector<looptorch::Example>>();  // of all copies
+      std::make_shared<std::vector<looptorch::Example>>();  // shared by all copies
 };
 
 /// Adds a row to the learning curve in `path`.
@@ -152,8 +152,8 @@ inline void add_to_curve(const std::filesystem::path& path, std::int64_t step, d
   looptorch::LearningCurve(path, {"frechet", "kid"}).add(step, {frechet, kid});
 }
 
-/// Adds a row every so many steps from Validate's last measurement, and offers `shown` to the report; 0:
-/// never.
+/// Adds a row to the curve, from Validate's last measurement, every so many steps, and offers `shown` to the
+/// report; 0: never.
 struct NoteCurve {
   std::filesystem::path path;
   std::int64_t every;

@@ -14,9 +14,9 @@
 
 namespace spectrogram_gan {
 
-/// Returns a z-scored spectrogram `[M, F]` as pixels `[M x zoom, F, 3]`, each as bright as the weight of its
-/// patch. `weights_HW` are at least 0, the first row the lowest pitches; weights above 98 % of the patches
-/// count as full. The darkest have a sixth of their light. Throws UsageError for other shapes.
+/// Returns a z-scored spectrogram `[M, F]` as pixels `[M x zoom, F, 3]`, each as bright as its patch's
+/// weight. `weights_HW` are at least 0, with the lowest pitches in the first row; those above 98 % of the
+/// patches count as full. The darkest pixels keep a sixth of their light. Throws UsageError for other shapes.
 [[nodiscard]] inline at::Tensor attention_picture(const at::Tensor& spectrogram_MF,
                                                   const at::Tensor& weights_HW, std::int64_t zoom = 2) {
   if (weights_HW.dim() != 2 || weights_HW.numel() == 0)

@@ -12,8 +12,8 @@
 
 namespace spectrogram_gan {
 
-/// Returns z-scores `[M, F]` from -2.5 (black) to 2.5 (pale yellow) as pixels, uint8 `[M x zoom, F, 3]`;
-/// values that are not finite are green.
+/// Returns z-scores `[M, F]` as pixels, uint8 `[M x zoom, F, 3]`, from black (-2.5) to pale yellow (2.5).
+/// Values that are not finite are green.
 [[nodiscard]] inline at::Tensor picture_of(const at::Tensor& spectrogram_MF, std::int64_t zoom = 2) {
   if (spectrogram_MF.dim() != 2 || zoom < 1)
     throw looptorch::UsageError(looptorch::message("picture_of: expected a spectrogram [M, F], got ",

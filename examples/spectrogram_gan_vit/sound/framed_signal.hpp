@@ -29,12 +29,12 @@ inline bool is_non_negative(const at::Tensor& values) {
   return values.ge(0).logical_and_(finite).all().item<bool>();
 }
 
-/// Returns the number of centred frames of `samples` samples, the first around sample 0.
+/// Returns the number of centred frames in `samples` samples; the first is centred on sample 0.
 constexpr std::int64_t centred_frames(std::int64_t samples, std::int64_t window, std::int64_t hop) {
   return 1 + (samples - window % 2) / hop;
 }
 
-/// The sound and its spectra. Beyond its ends the sound is silence. `hop` is at most half a window.
+/// The sound and its spectra. The sound is silent beyond its ends. `hop` is at most half a window.
 class FramedSignal {
  public:
   FramedSignal(at::Tensor window_W, std::int64_t hop, std::int64_t clips, std::int64_t samples)
@@ -66,13 +66,13 @@ class FramedSignal {
     return at::fft_rfft(frames_BFW.mul(window_W_));
   }
 
-  /// Adds frames from `first` on to the new sound; each frame once.
+  /// Adds frames, from `first` on, to the new sound. Add each frame once.
   void add(std::int64_t first, const at::Tensor& spectrum_BFK) {
     overlap(sum_BP_, first, at::fft_irfft(spectrum_BFK, window()).mul_(window_W_));
   }
 
-  /// Replaces the sound by the new one, whose spectra are nearest to the added frames. Call after all frames
-  /// have been added.
+  /// Replaces the sound by the new one, whose spectra are the nearest to the added frames. Call it after all
+  /// frames have been added.
   void finish() {
     at::mul_out(sound_BP_, sum_BP_, gain_P_);
     sum_BP_.zero_();
@@ -86,8 +86,8 @@ class FramedSignal {
 
   at::Tensor inner(const at::Tensor& padded) const { return padded.narrow(-1, window() / 2, samples_); }
 
-  /// Adds overlapping frames. Cut into pieces of a hop, they overlap no more: piece j of frame f belongs to
-  /// hop f + j.
+  /// Adds overlapping frames. Cut into pieces of a hop, frames can be added without overlap: piece j of frame
+  /// f belongs to hop f + j.
   void overlap(const at::Tensor& sum_BP, std::int64_t first, const at::Tensor& frames_BFW) const {
     const std::int64_t count = frames_BFW.size(1);
     const at::Tensor hops = sum_BP.view({sum_BP.size(0), -1, hop_});

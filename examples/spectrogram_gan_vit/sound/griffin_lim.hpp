@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes sound from magnitudes alone: the phases are found by iteration (Griffin and Lim 1984, with the
-// momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated spectrograms; for a mel
-// spectrogram, convert it first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa:
-// 1.8).
+// Computes sound from magnitudes alone, and finds the phases by iteration (Griffin and Lim 1984, with the
+// momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated spectrograms; convert a
+// mel spectrogram first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa: 1.8).
 //
 // Shapes: B clips, T samples, F frames, W samples of a window, K = W / 2 + 1 frequencies.
 #pragma once
@@ -36,7 +35,7 @@ namespace spectrogram_gan {
 struct GriffinLimOptions {
   std::int64_t window = 2048;    ///< samples of the Fourier transform (`n_fft`)
   std::int64_t hop = 512;        ///< samples between frames
-  std::int64_t iterations = 32;  ///< 0: the initial phases are kept
+  std::int64_t iterations = 32;  ///< 0: keeps the initial phases
   double momentum = 0.99;        ///< share of the last iteration's step that is added; 0: the method of 1984
 };
 
@@ -59,10 +58,10 @@ class GriffinLim {
     return detail::centred_frames(samples, options_.window, options_.hop);
   }
 
-  /// Returns `[..., T]` from random initial phases: the same for the same seed, on every device. `length` is
-  /// T, any with F frames; 0 means the shortest, which does not exist for a single frame of an even window.
-  /// Throws UsageError for other types, shapes and lengths, and for magnitudes that are negative or not
-  /// finite.
+  /// Returns `[..., T]` from random initial phases, which depend only on the seed, on every device. `length`
+  /// is any T that has F frames; 0 means the shortest, which does not exist for a single frame of an even
+  /// window. Throws UsageError for other types, shapes and lengths, and for magnitudes that are negative or
+  /// not finite.
   at::Tensor operator()(const at::Tensor& magnitude, std::uint64_t seed, std::int64_t length = 0) const;
 
   /// Returns `[..., T]` from the given initial phases, in radians, in the shape and type of the magnitudes.
@@ -72,8 +71,8 @@ class GriffinLim {
   /// fewer than 1 sample (2, if the window is odd).
   at::Tensor magnitude(const at::Tensor& samples) const;
 
-  /// Returns the distance of the sound's magnitudes from the given ones, relative to these (spectral
-  /// convergence): `[...]`. For silence against silence it is 0. Throws UsageError for sound that has another
+  /// Returns the distance of the sound's magnitudes from the given ones, divided by these (spectral
+  /// convergence): `[...]`. It is 0 for silence against silence. Throws UsageError for sound with another
   /// number of frames.
   at::Tensor distance(const at::Tensor& samples, const at::Tensor& magnitude) const;
 
@@ -89,7 +88,7 @@ class GriffinLim {
 
 namespace detail {
 
-/// Returns frequencies last, as Fourier transforms need them, and all leading dimensions as one: `[B, F, K]`.
+/// Puts frequencies last, as Fourier transforms need them, and merges all leading dimensions: `[B, F, K]`.
 inline at::Tensor frames_first(const at::Tensor& spectrogram) {
   return spectrogram.reshape({-1, spectrogram.size(-2), spectrogram.size(-1)}).transpose(1, 2).contiguous();
 }
@@ -165,8 +164,7 @@ inline at::Tensor GriffinLim::from_phase(const at::Tensor& magnitude, const at::
   return of_each_clip(magnitude, phase, length);
 }
 
-/// Processes one clip after the other on the CPU, so that blocks stay in the cache, and all at once on other
-/// devices.
+/// Processes clips one by one on the CPU, so that blocks stay in the cache, and all at once on other devices.
 inline at::Tensor GriffinLim::of_each_clip(const at::Tensor& magnitude, const at::Tensor& phase,
                                            std::int64_t length) const {
   const c10::NoGradGuard no_grad;

@@ -29,14 +29,14 @@ namespace spectrogram_gan {
 /// {GriffinLim()(MelInverse(options)(mel_MF), seed), options.sample_rate})`.
 ///
 /// Multiplicative updates lower the Kullback-Leibler divergence of the spectrum's mel power from the given
-/// one (Lee and Seung 2001). They weigh quiet bins like loud ones, where least squares would fit only the
+/// mel power (Lee and Seung 2001). They weigh quiet bins like loud ones, where least squares would fit only
 /// loud ones. They begin with a flat spectrum; frequencies under no filter get no power. Calling is const and
 /// safe from several threads; no gradient flows.
 class MelInverse {
  public:
   /// Takes the options of the mel spectrogram, in power or decibels. Decibels relative to the maximum give
   /// sound of another loudness. Throws UsageError for what `MelSpectrogram` refuses, for fewer than 1
-  /// iteration, and for z-scores, which lack their mean and deviation: `z * deviation + mean` are decibels.
+  /// iteration, and for z-scores: convert them to decibels first, `z * deviation + mean`.
   explicit MelInverse(looptorch::audio::MelSpectrogramOptions spectrogram, std::int64_t iterations = 50);
 
   /// Converts float32 `[..., M, F]` to magnitudes `[..., K, F]`, on the same device. Throws UsageError for

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The sizes of a Vision Transformer, checks, and config.json. The file has Hugging Face's keys, so that
-// transformers reads this example's folders, and this example those of transformers. An unsupported variant
-// is refused; the error names the key.
+// transformers can read this example's folders, and this example those of transformers. An unsupported
+// variant is refused by an error that names the key.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -39,7 +39,7 @@ struct ViTConfig {
   double layer_norm_eps = 1e-12;
   bool qkv_bias = true;
   std::int64_t channels = 3;
-  std::int64_t n_mels = 128;  ///< of the spectrograms that become images
+  std::int64_t n_mels = 128;  ///< mel bins of the spectrograms that become images
   Extent image = {224, 224}, patch = {16, 16};
 
   /// Returns how many patches an image has in each direction.
@@ -50,8 +50,8 @@ struct ViTConfig {
   friend bool operator==(const ViTConfig&, const ViTConfig&) = default;
 };
 
-/// The named sizes. `base` is ViT-B/16-224; `tiny` is DeiT's; `small` learns from scratch on a CPU: its
-/// patches hold all pitches of a moment, so that a token has all the sound of that moment.
+/// The named sizes. `base` is ViT-B/16-224, and `tiny` is DeiT's. `small` learns from scratch on a CPU: its
+/// patches span all pitches, so that a token has all the sound of a moment.
 inline constexpr std::array kSizes{
     std::pair<std::string_view, ViTConfig>{"base", {}},
     std::pair<std::string_view, ViTConfig>{
@@ -74,7 +74,7 @@ using looptorch::OnlyValue;
 
 inline constexpr std::int64_t kMaxSize = 1 << 16;
 
-/// All but the extents, which are a number or a list of two.
+/// All fields except the extents, which are a number or a list of two.
 inline constexpr auto kConfigFields = looptorch::config_fields<ViTConfig>(
     looptorch::RequiredValue("model_type", "vit"), OnlyValue("hidden_act", "gelu"),
     ConfigField("hidden_size", &ViTConfig::hidden_size, {.min = 1, .max = kMaxSize}),
@@ -160,7 +160,7 @@ inline void save_config(const std::filesystem::path& path, const ViTConfig& conf
   looptorch::write_file_atomically(path, config_to_json(config).dump(2) + "\n");
 }
 
-/// Returns the size of a name. Throws looptorch::UsageError, with the names that there are.
+/// Returns the size of that name. Throws looptorch::UsageError, which lists the names, for another.
 [[nodiscard]] inline ViTConfig size_named(std::string_view name) {
   std::string names;
   for (const auto& [known, config] : kSizes) {
@@ -170,7 +170,7 @@ inline void save_config(const std::filesystem::path& path, const ViTConfig& conf
   throw looptorch::UsageError(looptorch::message("there is no ViT size \"", name, "\", only ", names));
 }
 
-/// Throws ConfigError with each key in which the model of `where` differs from the requested one.
+/// Throws ConfigError with each key in which the model that `where` names differs from the requested one.
 inline void require_same_model(const ViTConfig& saved, const ViTConfig& asked, std::string_view where) {
   auto differences = detail::kConfigFields.differences(saved, asked);
   for (const auto& [key, found, wanted] : {std::tuple{"image_size", saved.image, asked.image},

@@ -30,7 +30,7 @@ namespace spectrogram_vit {
   const auto pretrained = load_hugging_face(options.pretrained, options.n_mels);
   std::cout << options.pretrained.string() << ": " << pretrained.text() << std::endl;
   auto model = pretrained.model;
-  (void)options.unfreezing(model->config().layers);  // refuses blocks before any data is read
+  (void)options.unfreezing(model->config().layers);  // refuses missing blocks before any data is read
   resize(model->backbone);
   freeze_backbone(model);
   return model;

@@ -24,8 +24,8 @@
 
 namespace spectrogram_vit {
 
-/// Beginnings of names: transformers', and this example's, which follow "backbone." there. Of a name, the one
-/// that it begins with is replaced.
+/// Prefixes of names in transformers, and in this example, where they follow "backbone.". The one with which
+/// a name begins is replaced by the other.
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNamePrefixes{
     {{"embeddings.cls_token", "class_token"},
      {"embeddings.position_embeddings", "positions"},
@@ -45,7 +45,7 @@ namespace detail {
 
 inline constexpr std::string_view kTheirBlocks = "encoder.layer.", kOurBlocks = "blocks.";
 
-/// Replaces the prefix of `name` that `from` selects by the one that `to` selects; returns an unknown name
+/// Replaces the prefix of `name` that `from` selects by the one that `to` selects. Returns an unknown name
 /// unchanged.
 template <class Names, class From, class To>
 [[nodiscard]] std::string with_prefix(std::string_view name, const Names& names, From from, To to) {
@@ -70,14 +70,14 @@ using Names = std::pair<std::string_view, std::string_view>;
 
 }  // namespace detail
 
-/// Returns a backbone's name for one of transformers', which may begin with "vit."; unknown names stay.
+/// Returns the backbone's name for one of transformers', which may begin with "vit."; others unchanged.
 [[nodiscard]] inline std::string name_from_hugging_face(std::string_view name) {
   if (name.starts_with("vit.")) name.remove_prefix(4);
   return detail::translated(name, detail::kTheirBlocks, detail::kOurBlocks, &detail::Names::first,
                             &detail::Names::second);
 }
 
-/// Returns a ViT's name for one of ViTForImageClassification's; unknown names stay.
+/// Returns ViT's name for one of ViTForImageClassification's; others unchanged.
 [[nodiscard]] inline std::string name_from_classifier(const std::string& name) {
   constexpr std::string_view kTheirHead = "classifier.";
   if (name.starts_with("vit.")) return "backbone." + name_from_hugging_face(name);
@@ -94,7 +94,7 @@ inline std::string translate_from_classifier(looptorch::TensorMap& tensors) {
 }
 
 /// Returns ViTForImageClassification's name for one of ViT's. Names of the normalisation, which transformers
-/// does not have, stay.
+/// lacks, are unchanged.
 [[nodiscard]] inline std::string name_for_hugging_face(std::string_view name) {
   constexpr std::string_view kBackbone = "backbone.", kHead = "head.";
   if (name.starts_with(kHead)) return std::string("classifier.").append(name.substr(kHead.size()));
@@ -103,22 +103,22 @@ inline std::string translate_from_classifier(looptorch::TensorMap& tensors) {
                                      &detail::Names::second, &detail::Names::first);
 }
 
-/// A pretrained model with a new head, and the use of the file's tensors.
+/// A pretrained model with a new head, and how the file's tensors were used.
 struct Pretrained {
   ViT model{nullptr};
-  std::vector<std::string> loaded;   ///< names of the model
-  std::vector<std::string> created;  ///< names of the model with new weights
-  std::vector<std::string> left;     ///< names of the file that the model does not have
+  std::vector<std::string> loaded;   ///< names in the model
+  std::vector<std::string> created;  ///< names in the model that got new weights
+  std::vector<std::string> left;     ///< names in the file that the model lacks
   looptorch::LoadReport report;      ///< how the file's names were read
 
-  /// Returns one line: "198 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias". Names
-  /// that wrappers of Python changed are in it, too: "renamed: 198 with "module." in front".
+  /// Returns one line: "198 tensors loaded; new: head.weight, head.bias; left aside: classifier.bias". It
+  /// also counts names that wrappers of Python changed: "renamed: 198 with "module." in front".
   [[nodiscard]] std::string text() const;
 };
 
-/// Loads `folder`/config.json and the backbone's weights, all of them, for spectrograms of `n_mels` bins. The
-/// head is drawn from LibTorch's generator. Throws ConfigError for another kind of model or an unsupported
-/// setting, looptorch::ModuleStateError for tensors that are missing or of another shape, and what
+/// Loads `folder`/config.json and all of the backbone's weights, for spectrograms of `n_mels` bins. Draws the
+/// head from LibTorch's generator. Throws ConfigError for another kind of model or an unsupported setting,
+/// looptorch::ModuleStateError for tensors that are missing or of another shape, and what
 /// looptorch::load_weights throws for the files.
 [[nodiscard]] Pretrained load_hugging_face(const std::filesystem::path& folder, std::int64_t n_mels = 128);
 

@@ -27,8 +27,8 @@ namespace spectrogram_vit {
       .expand({-1, channels, -1, -1});
 }
 
-/// Subtracts each mel bin's mean and divides by its deviation, both over training clips. They are buffers, so
-/// weights, snapshots and devices include them. Changes nothing as constructed.
+/// Subtracts each mel bin's mean and divides by its deviation, both taken over the training clips. Both are
+/// buffers, so that weights, snapshots and devices include them. Has no effect until they are set.
 class NormalisationImpl : public torch::nn::Module {
  public:
   explicit NormalisationImpl(std::int64_t n_mels) {
@@ -48,8 +48,8 @@ class NormalisationImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Normalisation);
 
-/// Accumulates the mean and deviation of each mel bin, in double, spectrogram by spectrogram. Adds up what
-/// numbers differ by from the bin's first one: sums of their squares would hide a small deviation.
+/// Accumulates the mean and deviation of each mel bin, in double, spectrogram by spectrogram. Sums
+/// differences from the bin's first value: sums of squares would lose a small deviation.
 class MelStatistics {
  public:
   /// Adds `[..., M, F]`, on the CPU.
@@ -63,8 +63,8 @@ class MelStatistics {
     count_ += values_MF.size(1);
   }
 
-  /// Writes mean and deviation; a bin that never changes keeps a deviation of 1. Throws UsageError if nothing
-  /// was added.
+  /// Writes mean and deviation to `normalisation`. A bin that never changes keeps a deviation of 1. Throws
+  /// UsageError if nothing was added.
   void write(const Normalisation& normalisation) const {
     if (count_ == 0) throw looptorch::UsageError("MelStatistics: no spectrogram was added");
     const torch::NoGradGuard no_grad;

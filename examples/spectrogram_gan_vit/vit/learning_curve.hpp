@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes the learning curve of `vit_train`, curve.csv, and removes the one of an earlier run.
+// Writes curve.csv, the learning curve of `vit_train`, and removes an earlier run's.
 #pragma once
 
 #include <looptorch/loop/context.hpp>

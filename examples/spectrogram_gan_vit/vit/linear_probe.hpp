@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A linear probe: predicts emotions from a clip's mean energy in each mel bin alone. Scored on the ViT's
-// clips, it shows what the ViT adds.
+// A linear probe: predicts emotions only from a clip's mean energy in each mel bin. Its scores on the ViT's
+// clips show what the ViT adds.
 //
 // Shapes: N clips, M mel bins.
 #pragma once
@@ -30,7 +30,7 @@ template <class Clips>
 [[nodiscard]] MeanEnergies mean_energies(const Clips& clips, looptorch::LoaderOptions loading,
                                          spectrogram_gan::SkippedItems& skipped,
                                          MelStatistics* statistics = nullptr) {
-  loading.starving = 1;  // reading is all there is to do
+  loading.starving = 1;  // never reported as starving: nothing but reading happens
   std::vector<at::Tensor> energies, conditions;
   looptorch::PinnedPrefetchLoader loader(clips, loading);
   for (const auto& batch : loader) {
@@ -46,7 +46,7 @@ template <class Clips>
 /// Ridge regression from mean mel energies to emotions, in closed form and in double.
 class LinearProbe {
  public:
-  /// Fits standardised energies, with `ridge` times the squared weights as penalty; the constant is free.
+  /// Fits standardised energies. The penalty is `ridge` times the squared weights; the constant has none.
   explicit LinearProbe(const MeanEnergies& train, double ridge = 1) {
     const auto x_NM = train.energies_NM.to(at::kDouble), y_N2 = train.conditions_N2.to(at::kDouble);
     mean_M_ = x_NM.mean(0);

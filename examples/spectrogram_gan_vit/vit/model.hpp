@@ -35,7 +35,7 @@ class ViTBlockImpl : public torch::nn::Module {
   /// Maps `[B, T, D]` to `[B, T, D]`.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x_BTD);
 
-  /// Returns each token's attention to each in an input of `forward`, `[B, A, T, T]`; rows sum to 1.
+  /// Returns the attention of each token of `forward`'s input to each token, `[B, A, T, T]`; rows sum to 1.
   [[nodiscard]] at::Tensor attention(const at::Tensor& x_BTD);
 
  private:
@@ -56,16 +56,16 @@ class ViTBackboneImpl : public torch::nn::Module {
   /// make no model.
   explicit ViTBackboneImpl(const ViTConfig& config);
 
-  /// Maps images `[B, C, H, W]` to normalised states `[B, T, D]`. Other sizes than the configuration's are
-  /// read with interpolated positions. Throws UsageError for another C and for an H or W that patches do not
-  /// divide.
+  /// Maps images `[B, C, H, W]` to normalised states `[B, T, D]`. Takes other image sizes than the
+  /// configuration's, and interpolates positions for them. Throws UsageError for another C, and for an H or W
+  /// that is no multiple of the patch's.
   [[nodiscard]] at::Tensor forward(const at::Tensor& images_BCHW);
 
   /// Returns the last block's attention, `[B, A, T, T]`.
   [[nodiscard]] at::Tensor attention(const at::Tensor& images_BCHW);
 
-  /// Makes `image` the size of the configuration, and interpolates the positions for it. Call it before an
-  /// optimizer takes the parameters. Throws ConfigError for a size that patches do not divide.
+  /// Makes `image` the configuration's size, and interpolates the positions for it. Call it before an
+  /// optimizer takes the parameters. Throws ConfigError for a size that is no multiple of the patch's.
   void resize(Extent image);
 
   [[nodiscard]] const ViTConfig& config() const { return config_; }
@@ -113,8 +113,8 @@ class ViTImpl : public torch::nn::Module {
 };
 TORCH_MODULE(ViT);
 
-/// Returns positions `[1, T, D]` for another grid of patches: the class token's as it is, the patches'
-/// resized bicubically, as transformers does with interpolate_pos_encoding.
+/// Returns positions `[1, T, D]` for another grid of patches. Keeps the class token's, and resizes the
+/// patches' bicubically, as transformers does with interpolate_pos_encoding.
 [[nodiscard]] inline at::Tensor interpolate_positions(const at::Tensor& positions_1TD, Extent from,
                                                       Extent to) {
   if (from == to) return positions_1TD;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The objective of vit_train: a weighted squared error of valence and arousal, with mixup on request (Zhang
 // et al. 2018). Mixup blends each clip and its labels with the next one of the batch, so that the model sees
-// more than the given clips. It costs a copy of the batch.
+// more clips than there are. It costs a copy of the batch.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once
@@ -30,8 +30,8 @@ struct LossWeights {
   return weights.valence * errors_2[0] + weights.arousal * errors_2[1];
 }
 
-/// Returns `share`, a number, of each clip and its labels, and the rest of the next one's; the last clip's
-/// next is the first.
+/// Returns each clip and its labels times `share`, a number, plus the next clip's times the rest; the last
+/// clip's next is the first.
 [[nodiscard]] inline Batch mix(const Batch& batch, const at::Tensor& share) {
   const auto blend = [&](const at::Tensor& x) {
     return at::lerp(x.roll(-1, 0), x, share.to(x.scalar_type()));
@@ -39,15 +39,15 @@ struct LossWeights {
   return {blend(batch.spectrograms_B1MF), blend(batch.conditions_B2)};
 }
 
-/// Draws a share from Beta(alpha, alpha) as a number in fp64 on the device, by its generator: nothing waits,
-/// a CUDA graph draws anew in each replay, and a resumed run draws the same.
+/// Draws a share from Beta(alpha, alpha), an fp64 number on the device, by the device's generator: the host
+/// does not wait, a CUDA graph draws anew in each replay, and a resumed run draws the same.
 [[nodiscard]] inline at::Tensor draw_share(double alpha, at::Device device) {
   const auto gammas = at::_standard_gamma(at::full({2}, alpha, at::TensorOptions(device).dtype(at::kDouble)));
   const auto sum = gammas[0] + gammas[1];
   return at::where(sum > 0, gammas[0] / sum, 1.0);  // both are 0 for the smallest alphas
 }
 
-/// For a Trainer: the loss of a batch, mixed if `mixup` is above 0.
+/// The objective for a Trainer: the loss of a batch, mixed if `mixup` is above 0.
 struct ViTObjective {
   double mixup = 0;  ///< alpha of the Beta distribution
 

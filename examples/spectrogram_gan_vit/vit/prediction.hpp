@@ -17,8 +17,8 @@ namespace spectrogram_vit {
 struct Prediction {
   std::filesystem::path file = {};
   double valence = 0, arousal = 0;  ///< labels lie in [-1, 1]; DEAM's scale is 5 + 4 x
-  double seconds = 0;               ///< used, before padding
-  std::int64_t sample_rate = 0;     ///< of the file, in Hz
+  double seconds = 0;               ///< seconds of the file that were used, before padding
+  std::int64_t sample_rate = 0;     ///< rate of the file, in Hz
 };
 
 /// The length and rate of the clips that a model was trained on.
@@ -51,8 +51,8 @@ struct TrainedClip {
 
 inline constexpr const char* kCsvHeader = "file,valence,arousal,seconds,sample_rate,remark";
 
-/// Returns one line, without its end, in the format "text", "csv" or "json". In JSON, what is not UTF-8 in a
-/// file's name is written as U+FFFD.
+/// Returns one line, without its end, in the format "text", "csv" or "json". In JSON, bytes of a file's name
+/// that are not UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string line_of(const Prediction& prediction, const std::string& remark,
                                          const std::string& format) {
   const auto file = prediction.file.string();

@@ -33,11 +33,11 @@
 
 namespace spectrogram_vit {
 
-/// Figures by name: "loss", "ccc" (the mean of both), and "ccc_valence", "mse_valence", "r2_valence" and the
-/// same of arousal.
+/// Figures by name: "loss", "ccc" (the mean over valence and arousal), "ccc_valence", "mse_valence" and
+/// "r2_valence", and the same three for arousal.
 using Scores = std::map<std::string, double>;
 
-/// Throws Error if the loss is NaN or infinite, as with weights that are; `clips` names the set that was
+/// Throws Error if the loss is NaN or infinite, as it is if weights are. `clips` names the set that was
 /// scored.
 inline void require_finite(const Scores& scores, const std::string& clips) {
   if (const auto loss = scores.find("loss"); loss != scores.end() && !std::isfinite(loss->second))
@@ -47,7 +47,7 @@ inline void require_finite(const Scores& scores, const std::string& clips) {
         "lower --learning-rate or --weight-decay");
 }
 
-/// Sets figures, whose names get `prefix` and `suffix`.
+/// Adds figures to the summary, with `prefix` and `suffix` around their names.
 inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, const std::string& prefix,
                        const std::string& suffix) {
   for (const auto& [name, value] : scores) summary.set(prefix + name + suffix, value);
@@ -56,8 +56,8 @@ inline void set_scores(looptorch::app::Summary& summary, const Scores& scores, c
 /// A measure for Validate and Trainer::evaluate: adds batches and returns Scores, of all ranks within a fit.
 class EmotionMeasure {
  public:
-  /// Puts pictures of an evaluation's first clips into `shown`, unless it is null, with the predicted
-  /// emotions and the labels'.
+  /// Puts pictures of an evaluation's first clips into `shown`, with predicted emotions and labels, unless it
+  /// is null.
   explicit EmotionMeasure(std::shared_ptr<std::vector<looptorch::Example>> shown = nullptr)
       : shown_(std::move(shown)) {}
 
@@ -67,7 +67,7 @@ class EmotionMeasure {
     if (shown_) show(batch, predicted_B2);
   }
 
-  /// Adds predicted emotions and those of the clips, `[B, 2]` each.
+  /// Adds predicted emotions and the clips' own, `[B, 2]` each.
   void add(const at::Tensor& predicted_B2, const at::Tensor& wanted_B2) {
     valence_.add(predicted_B2.select(1, 0), wanted_B2.select(1, 0));
     arousal_.add(predicted_B2.select(1, 1), wanted_B2.select(1, 1));
@@ -97,7 +97,7 @@ class EmotionMeasure {
  private:
   static constexpr std::int64_t kShown = 6;
 
-  /// Returns `[1, M, F]` with at most as many frames as a page has room for beside another.
+  /// Returns `[1, M, F]` with no more frames than fit on half of a page.
   static at::Tensor narrowed(const at::Tensor& spectrogram_1MF) {
     constexpr std::int64_t kColumns = 320;
     const std::int64_t frames = std::min(spectrogram_1MF.size(2), kColumns);
@@ -120,7 +120,7 @@ class EmotionMeasure {
   }
 
   std::shared_ptr<std::vector<looptorch::Example>> shown_;
-  std::int64_t shown_clips_ = 0;  // of the current evaluation
+  std::int64_t shown_clips_ = 0;  // in the current evaluation
   looptorch::RegressionMetrics valence_, arousal_;
 };
 

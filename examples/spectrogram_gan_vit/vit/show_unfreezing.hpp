@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Counts the trained blocks and parameters of a model, and reports them during training as UnfreezeAt
-// unfreezes them. Publishes the metric by which early stopping waits for the last blocks of the schedule.
+// unfreezes them. Publishes a metric that makes early stopping wait for the schedule's last blocks.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>
@@ -40,11 +40,11 @@ struct Trained {
   return trained;
 }
 
-/// A policy that reports unfreezing: a line when it happens, and the metric "trained_blocks" for progress and
-/// curve. It also publishes "stopping.ccc", which is "validation.ccc" from the last rule's epoch on: with it,
-/// StopEarly cannot end a run before all of its blocks were tried.
+/// A policy that reports unfreezing: prints a line when it happens, and publishes the metric "trained_blocks"
+/// for progress and curve. Publishes "validation.ccc" as "stopping.ccc" from the last rule's epoch on:
+/// StopEarly, given that metric, cannot end a run before all its blocks were tried.
 struct ShowUnfreezing {
-  std::int64_t last_epoch = 0;  ///< of the rules
+  std::int64_t last_epoch = 0;  ///< last epoch that a rule names
   std::FILE* out = stderr;
 
   struct State {

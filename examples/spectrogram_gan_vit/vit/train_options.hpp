@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of `vit_train`, and which of them contradict each other.
+// The settings of `vit_train`, with checks for settings that contradict each other.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -29,16 +29,16 @@ struct TrainOptions {
   std::filesystem::path data;       ///< folder of audio/ and the tables
   std::filesystem::path output;     ///< folder for the model and summary.json
   std::filesystem::path generated;  ///< clips of gan_sample, for training alone; empty: none
-  std::string preset = "base";      ///< "base" or "small": the preset that the other fields began with
+  std::string preset = "base";      ///< "base" or "small": the preset from which the other fields began
 
   // ---- Model ----
   std::filesystem::path pretrained;      ///< Hugging Face folder of a ViT; empty: `from_scratch`
   bool from_scratch = false;             ///< begins with random weights, of the preset's size
-  looptorch::app::FirstWeights weights;  ///< weights to begin with, in the model that the two above choose
-  std::int64_t gpu_memory = 0;  ///< GB of the GPU that batch size and mel bins are for; 0: the default card
+  looptorch::app::FirstWeights weights;  ///< weights to begin with, in the model chosen by the two above
+  std::int64_t gpu_memory = 0;  ///< GB of the GPU that sets batch size and mel bins; 0: the default card
   std::int64_t n_mels = 0;      ///< mel bins from 20 to 8000 Hz; 0: the card's
   std::int64_t image_size = 0;  ///< height and width of the images; 0: the model's own
-  double dropout = 0;           ///< share of activations, of a model from scratch
+  double dropout = 0;           ///< share of activations dropped, in a model from scratch
 
   // ---- Recipe ----
   /// A batch size of 0 means the card's.
@@ -48,15 +48,15 @@ struct TrainOptions {
                                            .learning_rate = 1e-4,
                                            .flush_every = spectrogram_gan::kFlushEvery};
   double backbone_rate = 0.1;      ///< learning rate of a pretrained backbone, as a share of the head's
-  double weight_decay = 0.01;      ///< of AdamW
+  double weight_decay = 0.01;      ///< weight decay of AdamW
   std::string unfreeze = {};       ///< schedule of a pretrained model; empty: default_unfreezing()
   std::int64_t patience = 5;       ///< ends after so many epochs without a better concordance in validation
-  double mixup = 0;                ///< alpha of mixup; 0: none
+  double mixup = 0;                ///< alpha of mixup's Beta distribution; 0: no mixup
   bool spec_augment = false;       ///< hides frames and mel bins of each training clip
   std::int64_t mask_frames = 200;  ///< most frames of 23 ms that are hidden
   std::int64_t mask_bins = 16;     ///< most mel bins that are hidden
 
-  /// The preset "small": a ViT of 330,000 weights that learns from scratch on a CPU.
+  /// Returns the preset "small": a ViT of 330,000 weights that learns from scratch on a CPU.
   [[nodiscard]] static TrainOptions small() {
     TrainOptions options;
     options.preset = "small", options.from_scratch = true, options.n_mels = size_named("small").n_mels;
@@ -67,7 +67,7 @@ struct TrainOptions {
     return options;
   }
 
-  /// Sets what is missing by the card's memory. Throws CommandLineError for flags that contradict each other.
+  /// Sets missing sizes by the card's memory. Throws CommandLineError for flags that contradict each other.
   void complete() {
     check();
     const auto& card =
@@ -121,7 +121,7 @@ struct TrainOptions {
     return training.cache.empty() ? output / "cache" : training.cache;
   }
 
-  /// Returns the rate of the backbone; from scratch it is the head's.
+  /// Returns the backbone's learning rate; from scratch it is that of the head.
   [[nodiscard]] double rate_of_backbone() const {
     return training.learning_rate * (from_scratch ? 1 : backbone_rate);
   }
@@ -132,7 +132,7 @@ struct TrainOptions {
         .time_masks = 1, .max_frames = mask_frames, .mel_masks = 1, .max_bins = mask_bins};
   }
 
-  /// Returns the parameters to train from each epoch on.
+  /// Returns the rules of which parameters are trained from which epoch on.
   [[nodiscard]] std::vector<looptorch::UnfreezeRule> unfreezing(std::int64_t blocks) const {
     if (from_scratch) return train_all();
     return unfreeze_rules(unfreeze.empty() ? default_unfreezing(blocks) : parse_unfreezing(unfreeze), blocks);

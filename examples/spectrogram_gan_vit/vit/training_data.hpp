@@ -28,9 +28,9 @@ using spectrogram_gan::Clips;
 using spectrogram_gan::GeneratedClips;
 using spectrogram_gan::SkippedItems;
 
-/// Training clips: the recorded clips of a dataset, then generated ones, with masks drawn anew in each epoch
-/// if there are any. Holds both datasets by reference. Masked cells get the mean of their mel bin over the
-/// training clips, `mean_M`: the clip's own mean would be loud in quiet bins and quiet in loud ones.
+/// Training clips: a dataset's recorded clips, then generated ones. Masks, if there are any, are drawn anew
+/// in each epoch. Keeps references to both datasets. Masked cells get `mean_M`, the mean of their mel bin
+/// over the training clips: the clip's own mean would be loud in quiet bins and quiet in loud ones.
 template <class Recorded>
 class TrainingClips {
  public:
@@ -60,7 +60,7 @@ class TrainingClips {
     return index < recorded_->size() ? recorded_->path(index) : generated_->path(index - recorded_->size());
   }
 
-  /// Identifies generated clips by their file's name and their number among all.
+  /// Identifies a generated clip by its file's name and its number among generated clips.
   [[nodiscard]] std::string fingerprint(std::int64_t index) const {
     if (index < recorded_->size()) return recorded_->fingerprint(index);
     const std::int64_t generated = index - recorded_->size();
@@ -80,7 +80,7 @@ struct TrainingData {
   std::optional<GeneratedClips> generated;
 };
 
-/// Returns the clips of `options`; throws LeakageError if a training clip is also held out. Lists wrong lines
+/// Returns the clips of `options`. Throws LeakageError if a training clip is also held out. Lists wrong lines
 /// and unreadable clips in `notes`, or throws the first error, as the options say. Throws what load_songs,
 /// split_songs and GeneratedClips throw.
 [[nodiscard]] inline TrainingData load_training_data(const TrainOptions& options, std::int64_t n_mels,

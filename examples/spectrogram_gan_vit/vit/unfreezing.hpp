@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Unfreezes a pretrained backbone step by step: it begins frozen, and its blocks join the training epoch by
-// epoch, those near the head first. Parses the schedule, such as "8:11,12:10-11,16:9-11", into rules for
+// Unfreezes a pretrained backbone step by step: it begins frozen, and its blocks are trained from later
+// epochs on, those near the head first. Parses the schedule, such as "8:11,12:10-11,16:9-11", into rules for
 // looptorch's UnfreezeAt, which unfreezes the blocks and keeps the optimizer's moments.
 #pragma once
 
@@ -25,8 +25,8 @@ struct UnfreezeStep {
   friend bool operator==(const UnfreezeStep&, const UnfreezeStep&) = default;
 };
 
-/// Returns the steps of "EPOCH:BLOCK,EPOCH:FIRST-LAST,...": "8:11,12:10-11" trains block 11 once 8 epochs are
-/// over, and block 10 too after 12. Throws CommandLineError, which names the part at fault.
+/// Returns the steps of "EPOCH:BLOCK,EPOCH:FIRST-LAST,...": "8:11,12:10-11" trains block 11 after 8 epochs,
+/// and block 10, too, after 12. Throws CommandLineError, which names the wrong part.
 [[nodiscard]] inline std::vector<UnfreezeStep> parse_unfreezing(const std::string& text) {
   using looptorch::app::CommandLineError;
   std::vector<UnfreezeStep> steps;
@@ -52,7 +52,7 @@ struct UnfreezeStep {
 }
 
 /// Returns the schedule of the project that this example follows: the last block after 8 epochs, the last two
-/// after 12, the last three after 16; fewer steps for fewer blocks.
+/// after 12, the last three after 16. Models with fewer blocks have fewer steps.
 [[nodiscard]] inline std::vector<UnfreezeStep> default_unfreezing(std::int64_t blocks) {
   std::vector<UnfreezeStep> steps;
   for (std::int64_t trained = 1; trained <= std::min<std::int64_t>(3, blocks); ++trained)
@@ -60,8 +60,8 @@ struct UnfreezeStep {
   return steps;
 }
 
-/// Returns UnfreezeAt's rules: the head from the beginning, the steps' blocks from their epochs, and the last
-/// norm with the first of them. Throws CommandLineError for a block that a model of `blocks` does not have.
+/// Returns UnfreezeAt's rules: the head from the beginning, each step's blocks from its epoch on, and the
+/// last norm with the first step. Throws CommandLineError for a block that a model of `blocks` blocks lacks.
 [[nodiscard]] inline std::vector<looptorch::UnfreezeRule> unfreeze_rules(
     const std::vector<UnfreezeStep>& steps, std::int64_t blocks) {
   std::vector<looptorch::UnfreezeRule> rules{{.epoch = 0, .patterns = {"head.*"}}};

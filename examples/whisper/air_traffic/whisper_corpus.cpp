@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array kVoices{"en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp"};
 constexpr std::uintmax_t kWavHeader = 44;  // bytes
-constexpr double kLongestSeconds = 8.0;    // of a sentence; all are shorter at every speed
+constexpr double kLongestSeconds = 8.0;    // longest sentence; all are shorter at every speed
 
 struct Options {
   fs::path output;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Computes Whisper's log-mel frames of a sound while it arrives from a pipe or a microphone, holding one
-// window at a time. The frames differ from LogMel's in one point: Whisper raises quiet frames to 80 dB below
-// the loudest one, which here is the loudest frame so far, and in LogMel that of the whole sound.
+// window at a time. Whisper raises quiet frames to 80 dB below the loudest frame. Here that is the loudest
+// frame so far; in LogMel it is the loudest of the whole sound.
 //
 //   ArrivingLogMel frames(80);
 //   frames.add(samples_T);             // as they arrive
@@ -64,15 +64,15 @@ class ArrivingLogMel {
     return samples_ <= kHalf ? 0 : (samples_ - kHalf) / kHop + 1;
   }
 
-  /// Drops the frames before `first`. Those that are ready still count for the loudest frame.
+  /// Drops the frames before `first`. Dropped frames still count for the loudest frame if they are ready.
   void pass_over(std::int64_t first) {
     if (first > held_begin_) compute(first, std::min(first, finished_ ? whole() : ready()));
   }
 
-  /// Returns `count` frames from `first` on, float32 `[M, count]`; after the sound's end those of silence.
-  /// They are scaled by the loudest frame before `first + count`, or of all frames if the sound has ended,
-  /// however the samples arrived. Throws UsageError for frames that are not ready, or that an earlier call
-  /// has dropped.
+  /// Returns `count` frames from `first` on, float32 `[M, count]`, with frames of silence after the sound's
+  /// end. Scales them by the loudest frame before `first + count` or, if the sound has ended, by the loudest
+  /// of all, however the samples arrived. Throws UsageError for frames that are not ready, or that an earlier
+  /// call has dropped.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_ || first + count > ready())
       throw looptorch::UsageError(looptorch::message("ArrivingLogMel: frames ", first, " to ", first + count,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Cuts the sound from a pipe into windows of log-mel frames, each as soon as its samples have arrived.
-// whisper_transcribe reads standard input by it. Holds one window, however long the stream lasts. Frames are
-// scaled by the loudest frame so far; those of a Recording by the loudest of the whole file.
+// Cuts the sound from a pipe into windows of log-mel frames, each as soon as its samples have arrived;
+// whisper_transcribe uses it for standard input. Holds one window, however long the stream lasts. Scales
+// frames by the loudest frame so far, whereas a Recording scales by the loudest of the whole file.
 //
 // Shapes: M mel bins, T samples.
 #pragma once
@@ -39,8 +39,8 @@ class ArrivingRecording {
 
   [[nodiscard]] const std::string& name() const { return name_; }
 
-  /// Waits for the frames before `end`, or the stream's end, and returns `end` or, if less, the number of
-  /// frames of the whole. Discards frames before `begin`.
+  /// Waits for the frames before `end` or for the stream's end. Returns `end` or, if less, the number of
+  /// frames in the stream. Discards frames before `begin`.
   [[nodiscard]] std::int64_t frames_until(std::int64_t begin, std::int64_t end) {
     while (frames_.ready() < end) {
       read_some();
@@ -59,7 +59,7 @@ class ArrivingRecording {
     return at::constant_pad_nd(frames_(first, count), {0, length - count});
   }
 
-  /// Returns `[M, length]`: the frames from `first` on, then those of silence after the stream's end.
+  /// Returns `[M, length]`: the frames from `first` on, then frames of silence after the stream's end.
   [[nodiscard]] at::Tensor with_silence(std::int64_t first, std::int64_t length) {
     (void)frames_until(first, first + length);
     return frames_(first, length);

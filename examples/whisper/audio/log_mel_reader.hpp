@@ -36,8 +36,8 @@ struct SpeechOptions {
   double max_seconds = kWhisperSeconds;  ///< Shorter clips are padded to it; longer ones are refused.
 };
 
-/// Returns the smallest integer number of seconds that holds the longest clip of all manifests, with a
-/// tolerance of kLengthSlack, by the known durations. Returns Whisper's own window if a clip is longer or a
+/// Returns the smallest whole number of seconds that holds the longest clip of all manifests, by their known
+/// durations and with a tolerance of kLengthSlack. Returns Whisper's own window if a clip is longer or a
 /// duration is unknown.
 inline double common_seconds(std::initializer_list<const std::vector<looptorch::Utterance>*> manifests) {
   double longest = 1;

@@ -41,7 +41,7 @@ struct LogMelStreamOptions {
 
 namespace detail {
 
-/// log10 of the mel power of frames, a block after the other, of a sound at 16 kHz that ends in silence.
+/// Computes log10 of the mel power of a sound at 16 kHz, block by block; silence follows the sound's end.
 class MelBlocks {
  public:
   static constexpr std::int64_t kFrames = 3000;  ///< frames of a block
@@ -90,7 +90,7 @@ class MelBlocks {
 struct LoudestFrame {
   double log_mel = 0;        ///< log10 of the mel power
   float sample = 0;          ///< the largest magnitude
-  std::int64_t samples = 0;  ///< of the whole recording
+  std::int64_t samples = 0;  ///< length of the recording
 };
 
 /// Reads a whole recording at 16 kHz: 30 s of WAV take about 4 ms. `use` takes the samples of each block in
@@ -118,8 +118,8 @@ class LogMelStream {
     held_MF_ = at::empty({options.mel_bins, 0}, at::kFloat);
   }
 
-  /// Returns the frames from `first` on, float32 `[M, count]`; after the recording's end those of silence.
-  /// Throws UsageError if a call before began at a later frame.
+  /// Returns the frames from `first` on, float32 `[M, count]`, with frames of silence after the recording's
+  /// end. Throws UsageError if an earlier call began at a later frame.
   [[nodiscard]] at::Tensor operator()(std::int64_t first, std::int64_t count) {
     if (first < held_begin_)
       throw looptorch::UsageError(looptorch::message("LogMelStream: frame ", first, " lies before frame ",

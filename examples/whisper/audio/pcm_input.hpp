@@ -76,8 +76,8 @@ class PcmReader {
     return {block_.data(), held_};
   }
 
-  /// Skips a peeked header of `header` bytes, after which samples of `format` follow: so many bytes, or,
-  /// without `size`, all. Reads and drops what comes after them, but `check_end` refuses another file there.
+  /// Skips a peeked header of `header` bytes. Then come `size` bytes of samples in `format`; without `size`,
+  /// only samples. Drops bytes after the samples; `check_end` refuses a WAV file in them.
   void take_header(std::size_t header, const PcmFormat& format, std::optional<std::uint64_t> size) {
     given_ = header;
     format_ = format;
@@ -126,7 +126,7 @@ class PcmReader {
   }
 
  private:
-  /// Looks for the beginning of a WAV file in `bytes` and those before.
+  /// Looks for the beginning of a WAV file in `bytes`, also one that began in earlier bytes.
   void look_for_header(std::string_view bytes) {
     constexpr std::size_t kForm = 8, kHeader = 12;
     behind_ += bytes;
@@ -174,8 +174,8 @@ class PcmReader {
   std::exception_ptr failure_{};
 };
 
-/// Returns the mean of the channels, float32 `[T]`, of whole samples, up to the first that is not a finite
-/// number.
+/// Returns the mean of the channels of whole samples, float32 `[T]`. Ends before the first value that is not
+/// finite.
 inline at::Tensor pcm_samples(std::string_view bytes, const PcmFormat& format) {
   const auto count = static_cast<std::int64_t>(bytes.size() / format.bytes());
   const at::Tensor samples_T = at::empty({count}, at::kFloat);

@@ -47,7 +47,7 @@ inline std::optional<PcmFormat> pcm_format(std::string_view chunk) {
 
 /// Reads the header of a WAV file whose samples need no decoding, and returns true; false for other kinds.
 inline bool take_wav_header(PcmReader& reader) {
-  constexpr std::uint64_t kUnknown = 0x7ffff000;  // sizes from here on are those of a pipe, and 0
+  constexpr std::uint64_t kUnknown = 0x7ffff000;  // a pipe's header has a size from here on, or 0
   std::optional<PcmFormat> format;
   for (std::size_t at = 12; at < PcmReader::kMaxPeeked;) {
     const auto header = reader.peek(at + 8);
@@ -69,8 +69,8 @@ inline bool take_wav_header(PcmReader& reader) {
   return false;
 }
 
-/// True if the input begins with frames in sequence; `size` returns a frame's bytes by its first `header`
-/// ones, or 0. Waits for three frames.
+/// True if the input begins with three frames, or ends after fewer. `size` returns a frame's length in bytes
+/// by its first `header` bytes, or 0 if they begin no frame. Waits for three frames.
 template <class Size>
 bool begins_with_frames(PcmReader& reader, std::size_t header, Size size) {
   std::size_t at = 0;
@@ -188,8 +188,8 @@ inline void refuse_damage(PcmReader& reader) {
 
 }  // namespace detail
 
-/// Returns true if the pipe holds a file to be read as a whole. False if samples follow, raw ones in
-/// `reader`'s format or those of a WAV file, whose format it then has. Throws ClipError for an unreadable
+/// Returns true if the pipe holds a file to be read as a whole, false if samples follow. These are raw in
+/// `reader`'s format, or a WAV file's, whose format `reader` then has. Throws ClipError for an unreadable
 /// file.
 inline bool begins_as_file(PcmReader& reader) {
   using namespace std::string_view_literals;

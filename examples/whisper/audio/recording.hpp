@@ -41,7 +41,7 @@ class Recording {
 
   /// Returns the number of mel frames in the recording.
   [[nodiscard]] std::int64_t frames() const { return loudest_.samples / kSamplesPerFrame; }
-  /// Returns `end` or, if less, the number of frames. Frames before `begin` are no longer needed.
+  /// Returns `end` or, if less, the number of frames. `begin` is ignored.
   [[nodiscard]] std::int64_t frames_until(std::int64_t /*begin*/, std::int64_t end) const {
     return std::min(end, frames());
   }
@@ -60,7 +60,7 @@ class Recording {
     return at::constant_pad_nd(frames_(first, count), {0, length - count});
   }
 
-  /// Returns `[M, length]`: the frames from `first` on, then those of silence after the recording's end.
+  /// Returns `[M, length]`: the frames from `first` on, then frames of silence after the recording's end.
   [[nodiscard]] at::Tensor with_silence(std::int64_t first, std::int64_t length) {
     return frames_(first, length);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes the level in decibels of each 10 ms of a sound, from which voice_activity.hpp finds speech. Takes
-// 4 bytes a level: 14 MB for 10 hours.
+// Computes the level in decibels of each 10 ms of a sound, from which voice_activity.hpp finds speech. A
+// level takes 4 bytes: 14 MB for 10 hours.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ namespace whisper {
 /// The level of each mel frame's 160 samples.
 class SoundLevels {
  public:
-  static constexpr std::size_t kSamples = 160;  ///< of a frame
+  static constexpr std::size_t kSamples = 160;  ///< samples of a frame
   static constexpr float kSilence = -120;       ///< dB, the lowest level
 
   /// Appends samples, float32 `[T]` on the CPU. An incomplete frame waits for the next samples.

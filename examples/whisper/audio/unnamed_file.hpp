@@ -33,7 +33,7 @@ inline looptorch::FileError system_error(const std::string& name, const char* wh
 /// A file that is deleted with this object, and however the process ends.
 class UnnamedFile {
  public:
-  /// Makes it in the folder for temporary files. Throws looptorch::FileError.
+  /// Creates the file in the folder for temporary files. Throws looptorch::FileError.
   UnnamedFile() {
     auto name = (std::filesystem::temp_directory_path() / "looptorch-pcm-XXXXXX").string();
     file_ = ::mkstemp(name.data());

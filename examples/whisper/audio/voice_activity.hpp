@@ -27,14 +27,14 @@ struct FrameSpan {
 
 /// Settings of the detector; times in frames of 10 ms, levels in dB.
 struct VoiceOptions {
-  double margin = 10;                ///< Speech begins so far above the noise floor
-  double hysteresis = 4;             ///< and ends so far below the level of its beginning.
-  double range = 45;                 ///< Nothing so far below the recording's loud frames is speech.
+  double margin = 10;                ///< Speech begins where the level is this far above the noise floor.
+  double hysteresis = 4;             ///< Speech ends where the level is this far below that of its beginning.
+  double range = 45;                 ///< Levels this far below the recording's loud frames are no speech.
   std::int64_t min_speech = 10;      ///< Shorter bursts are no speech.
   std::int64_t min_silence = 50;     ///< Shorter silences belong to the speech around them.
-  std::int64_t lead_in = 20;         ///< Added before speech,
-  std::int64_t hangover = 40;        ///< and after it.
-  std::int64_t floor_window = 1000;  ///< The noise floor is the minimum over so many frames.
+  std::int64_t lead_in = 20;         ///< Frames added before speech.
+  std::int64_t hangover = 40;        ///< Frames added after speech.
+  std::int64_t floor_window = 1000;  ///< Frames over which the noise floor is the minimum.
 };
 
 namespace detail {

@@ -22,18 +22,18 @@
 namespace whisper {
 
 struct Sample {
-  at::Tensor mel_MT;                 ///< Or [S, D], a frozen encoder's states: see encode_by.
+  at::Tensor mel_MT;                 ///< [S, D] after SpeechDataset::encode_by: a frozen encoder's states.
   std::vector<std::int64_t> tokens;  ///< Prompt, text, end of text.
   std::string text;
   std::string language{};
-  std::int64_t given = 0;  ///< Tokens of previous text, before the prompt and not learnt.
-  std::int64_t index = 0;  ///< In its dataset.
+  std::int64_t given = 0;  ///< Tokens of the previous text, which precede the prompt and are not learnt.
+  std::int64_t index = 0;  ///< The sample's number in its dataset.
 };
 
 struct Batch {
-  at::Tensor mel_BMT;            ///< Or [B, S, D], if they are `encoded`.
+  at::Tensor mel_BMT;            ///< [B, S, D] if `encoded`.
   at::Tensor tokens_BL;          ///< The decoder's input, padded after the end.
-  at::Tensor labels_BL;          ///< Its expected output; kIgnored after the end and before the prompt's.
+  at::Tensor labels_BL;          ///< Its expected output; kIgnored for the previous text and after the end.
   std::int64_t label_count = 0;  ///< Labels that are not ignored.
   std::vector<std::string> texts, languages;
   bool encoded = false;                    ///< The encoder has run.
@@ -58,11 +58,11 @@ struct Batch {
   }
 };
 
-/// Pads the samples' tokens. Padding is determined by each sample's length, never by its id: the padding id
-/// is also the end of text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
+/// Pads the samples' tokens, by each sample's length and not by the padding id: that id is also the end of
+/// text, which must be learnt. In a loader all tensors lie in the loader's reused memory.
 ///
-/// With a `multiple` above 1 the tokens are padded to such a length, up to `longest_allowed`: batches then
-/// have few shapes, for CaptureGraphs.
+/// With a `multiple` above 1, pads tokens to a multiple of it, at most `longest_allowed`: batches then have
+/// few shapes, for CaptureGraphs.
 inline Batch collate(std::span<Sample> samples, std::int64_t padding, std::int64_t multiple = 1,
                      std::int64_t longest_allowed = std::numeric_limits<std::int64_t>::max()) {
   const auto longest = std::max_element(samples.begin(), samples.end(), [](const Sample& a, const Sample& b) {

@@ -25,7 +25,7 @@ namespace whisper {
 /// How unusable clips are treated: listed and skipped, or the first one ends the program.
 enum class OnBadAudio { skip, stop };
 
-inline constexpr std::size_t kListedClips = 5;  ///< of skipped clips that are named at a time
+inline constexpr std::size_t kListedClips = 5;  ///< skipped clips that are named at a time
 
 /// Why clips were skipped, each clip once.
 struct SkippedItems : looptorch::app::SkippedItems {
@@ -40,7 +40,7 @@ struct ClipCheck {
 
 namespace detail {
 
-/// The fault of a clip, or else its length.
+/// A clip's fault or, without one, its length.
 struct ClipVerdict {
   std::string fault;
   double seconds = 0;
@@ -67,10 +67,10 @@ struct ClipVerdicts {
 
 }  // namespace detail
 
-/// Returns the utterances for which `measure` returns a length in seconds, their `duration`. Adds an
-/// utterance for which it throws a looptorch::Error to `skipped`. Throws SpeechError for the first such
-/// utterance if `check` stops at it, and if no utterance is left. Several threads call `measure`. Faults end
-/// with the utterance's line in `lines`.
+/// Returns the utterances for which `measure` returns a length in seconds, with that as `duration`. Skips an
+/// utterance for which `measure` throws a looptorch::Error, and adds its fault to `skipped`, with its line in
+/// `lines`. Throws SpeechError instead if `check` stops at faults, and if no utterance is left. Several
+/// threads call `measure`.
 template <class Measure>
 std::vector<looptorch::Utterance> keep_usable(std::vector<looptorch::Utterance> utterances, ClipCheck check,
                                               SkippedItems& skipped, const Measure& measure,

@@ -31,21 +31,21 @@ namespace whisper {
 
 /// The location of the data, and the part of them to use.
 struct CorpusOptions {
-  std::filesystem::path train, validation, test;  ///< Manifests; without `test` it is `validation`.
-  std::filesystem::path transcripts;              ///< Instead of the three.
+  std::filesystem::path train, validation, test;  ///< Manifests; if `test` is empty, validation is tested.
+  std::filesystem::path transcripts;              ///< Transcripts with times, instead of the manifests.
   bool empty_texts = false;                       ///< Uses clips without a text too.
   bool strict = false;  ///< Stops at wrong lines; otherwise they are listed and skipped.
   OnBadAudio on_bad_audio = OnBadAudio::skip;
   double train_subset = 100;         ///< Per cent of the training clips to use, drawn at random.
-  double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: that of the longest.
+  double max_audio_seconds = 0;      ///< Length to which clips are padded; 0: the longest clip's.
   bool whole_windows = false;        ///< Test clips are padded to kWhisperSeconds instead.
   bool chunking = false;             ///< Packs the segments of recordings into windows.
   bool keeps_cut_off = false;        ///< Training windows also have the sound of a segment that they cut off.
   std::filesystem::path cache{};     ///< Folder that keeps log-mel frames; empty: none.
   bool cache_encoder = false;        ///< Caches an encoder's states instead: see Corpus::encode_by.
-  std::int64_t prepare_workers = 0;  ///< Threads that fill it before training; 0: the first epoch does.
+  std::int64_t prepare_workers = 0;  ///< Threads that fill the cache before training; 0: epoch 1 fills it.
   std::int64_t workers = 2, seed = 1;
-  std::size_t few = std::numeric_limits<std::size_t>::max();  ///< Clips that each part may have: a rehearsal.
+  std::size_t few = std::numeric_limits<std::size_t>::max();  ///< Most clips of each part, for a rehearsal.
 
   [[nodiscard]] double longest() const { return max_audio_seconds > 0 ? max_audio_seconds : kWhisperSeconds; }
 
@@ -65,7 +65,7 @@ struct CorpusOptions {
   }
 };
 
-/// The lines of the manifests; only training reads transcripts.
+/// The lines of the manifests. Transcripts fill only those of training.
 struct CorpusLines {
   ManifestLines train, validation, test;
 };
@@ -73,13 +73,13 @@ struct CorpusLines {
 struct Corpus {
   SpeechDataset train, validation, test;
   double max_seconds;   ///< Length to which the clips of training and validation are padded.
-  double test_seconds;  ///< Length to which those of the test are padded.
+  double test_seconds;  ///< Length to which test clips are padded.
   SkippedItems skipped;
-  WindowTexts windows;  ///< The texts of packed windows, of all three.
+  WindowTexts windows;  ///< The texts of packed windows, of all three datasets.
   CorpusLines lines;
 
-  /// Replaces all clips by the states of a frozen encoder, kept in the options' cache: as in training, and
-  /// for the test as in inference.
+  /// Replaces all clips by the states of a frozen encoder, kept in the options' cache. `training` encodes the
+  /// clips of training and validation, `evaluation` those of the test.
   void encode_by(const ClipEncoder& training, const ClipEncoder& evaluation, const CorpusOptions& options) {
     for (auto* part : {&train, &validation}) part->encode_by(training, options.cache);
     test.encode_by(evaluation, options.cache);
@@ -118,8 +118,8 @@ inline UtteranceCheck check_segments(const UtteranceCheck& check) {
   };
 }
 
-/// Reads manifests or transcripts, whose lines `lines` gets. With `chunking` packs segments into windows,
-/// whose texts `texts` gets.
+/// Reads manifests or transcripts and adds their lines to `lines`. With `chunking` packs segments into
+/// windows and adds the windows' texts to `texts`.
 inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const Recognizer& recognizer,
                                            WindowTexts& texts, CorpusLines& lines, std::ostream& log) {
   const auto check = check_language(recognizer.decoding.special, recognizer.detects_language);
@@ -150,7 +150,7 @@ inline looptorch::ManifestSplit read_split(const CorpusOptions& options, const R
   return split;
 }
 
-/// Returns training windows cut off within a segment with all of their sound, if wanted.
+/// Returns training windows that cut off a segment, lengthened to the longest window, if wanted.
 inline std::map<std::int64_t, looptorch::Utterance> longer_sounds(
     const CorpusOptions& options, const std::vector<looptorch::Utterance>& train, const WindowTexts& texts) {
   if (!options.keeps_cut_off) return {};
@@ -285,7 +285,7 @@ class CorpusLoader {
   CorpusLines lines_;
   SkippedItems skipped_;
   std::map<std::int64_t, looptorch::Utterance> longer_;  // sounds of windows cut off within a segment
-  double seconds_ = 0;                                   // to which clips are padded
+  double seconds_ = 0;                                   // length to which clips are padded
 };
 
 }  // namespace detail

@@ -25,7 +25,7 @@ namespace whisper {
 /// A frozen encoder. Safe to call from several threads.
 class ClipEncoder {
  public:
-  /// `autocast`: the type that the encoder computes in; empty: its weights'.
+  /// `autocast`: the type in which the encoder computes; empty: that of its weights.
   explicit ClipEncoder(Whisper model, std::optional<at::ScalarType> autocast = {})
       : model_(std::move(model)), autocast_(autocast), identity_(describe()) {}
 

@@ -34,8 +34,8 @@ inline constexpr std::size_t kListedLines = 5;  ///< faulty lines that are liste
 /// A further check of a line or a segment, which throws a looptorch::Error for a wrong one.
 using UtteranceCheck = std::function<void(const looptorch::Utterance&)>;
 
-/// Returns a check of languages: those that language_code takes, and given where `is_needed` by a
-/// multilingual model.
+/// Returns a check that a language is one that language_code takes and, if `is_needed` by a multilingual
+/// model, that it is given.
 inline UtteranceCheck check_language(const SpecialTokens& special, bool is_needed) {
   return [special, is_needed](const looptorch::Utterance& utterance) {
     const auto& language = utterance.language;
@@ -45,8 +45,8 @@ inline UtteranceCheck check_language(const SpecialTokens& special, bool is_neede
   };
 }
 
-/// Returns the usable utterances of a manifest, those without a text too if `empty_texts`. Writes the others'
-/// faults to `log`, and adds the lines to `lines`. Throws what looptorch::read_manifest throws.
+/// Returns the usable utterances of a manifest, with `empty_texts` also those without a text. Writes the
+/// faults of others to `log`, and adds all lines to `lines`. Throws what looptorch::read_manifest throws.
 inline std::vector<looptorch::Utterance> read_utterances(const std::filesystem::path& manifest, bool strict,
                                                          std::ostream& log, const UtteranceCheck& check = {},
                                                          bool empty_texts = false,
@@ -72,7 +72,7 @@ inline double peak_of(const looptorch::Utterance& utterance) {
 
 namespace detail {
 
-/// Returns the transcript, or those in a folder, by name.
+/// Returns the transcript at `place`, or those in that folder, sorted by name.
 inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::path& place) {
   std::error_code error;
   if (std::filesystem::is_regular_file(place, error)) return {place};
@@ -89,8 +89,8 @@ inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::
 
 }  // namespace detail
 
-/// Selects the segments of a transcript to drop. Windows keep short ones, since they hold all that is said in
-/// them.
+/// Limits outside which a segment of a transcript is dropped. Windows keep short segments, since they hold
+/// all that is said in them.
 struct SegmentLimits {
   double max_seconds = 30, min_seconds = 1, min_peak = 0.01;
   std::size_t min_characters = 3;
@@ -129,7 +129,7 @@ inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem:
 }
 
 /// Splits segments or windows 80/10/10 with the seed 42 of the project's first users. Throws ManifestError,
-/// which names `place`, if there are fewer than 10. `called` is what errors call them.
+/// which names `place`, if there are fewer than 10. Errors call the utterances `called`.
 inline looptorch::ManifestSplit split_transcripts(std::vector<looptorch::Utterance> utterances,
                                                   const std::filesystem::path& place,
                                                   const char* called = "segments") {

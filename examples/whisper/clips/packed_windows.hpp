@@ -2,8 +2,8 @@
 // Packs the segments of long recordings into windows of up to 30 s, for `whisper_finetune --chunking`, as
 // Whisper was trained (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022,
 // section 2.3). A window has its segments with their times, and the previous window's text. A segment that
-// crosses the window's end belongs to the next window. The sound ends before it or, in training with
-// timestamps, goes on, and the model learns only the time at which the segment begins.
+// crosses the window's end belongs to the next window. The window's sound ends before that segment; in
+// training with timestamps the sound goes on, and the model learns the time at which the segment begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -60,8 +60,8 @@ struct PackOptions {
   double max_seconds = 30;  ///< Length of a window at most.
   /// A longer gap without a segment ends a window, since it may hold untranscribed speech.
   double max_gap = 2;
-  double lead = 1;  ///< How long before its first segment a window begins, but after the last window.
-  double max_distance = 30;       ///< Text that ended longer ago is not used as previous text.
+  double lead = 1;  ///< Seconds that a window begins before its first segment; never within the last window.
+  double max_distance = 30;       ///< Text that ended so many seconds earlier is not used as previous text.
   std::int64_t max_tokens = 224;  ///< Tokens of a window at most, unless one segment has more.
 };
 
@@ -101,7 +101,7 @@ class WindowPacker {
   }
 
  private:
-  /// Notes that the next segment begins within the window and ends after its longest end.
+  /// Notes the next segment if it begins within the window and ends after the window's longest length.
   void mark_cut_off(const looptorch::Utterance& segment, double begin, double end) {
     if (text_.segments.empty() || segment.language != window_.language ||
         begin - last_end_ > options_.max_gap)
@@ -124,13 +124,13 @@ class WindowPacker {
     tokens_ = 0;
   }
 
-  static constexpr double kRounding = 1e-6;  // of times that were added up
-  static constexpr double kLeastCut = 0.02;  // s of a segment that is cut off: a timestamp's step
+  static constexpr double kRounding = 1e-6;  // tolerance for times that were added up
+  static constexpr double kLeastCut = 0.02;  // s that a cut-off segment has in the window, at least
 
   const PackOptions& options_;
   std::vector<looptorch::Utterance>& windows_;
   WindowTexts& texts_;
-  looptorch::Utterance window_{};  // its text is the last one's until the next is opened
+  looptorch::Utterance window_{};  // keeps the last window's text until the next is opened
   WindowText text_{};
   double last_end_ = 0;  // s in the recording
   std::int64_t tokens_ = 0;
@@ -167,7 +167,7 @@ inline std::vector<looptorch::Utterance> pack_windows(
   return windows;
 }
 
-/// Returns the windows whose longest sound cuts off a segment, with all of that sound, by their number in
+/// Returns the windows that would cut off a segment at `max_seconds`, lengthened to there, by their number in
 /// `windows`. `seconds_of` returns an utterance's length by its file.
 inline std::map<std::int64_t, looptorch::Utterance> whole_sounds(
     const std::vector<looptorch::Utterance>& windows, const WindowTexts& texts, double max_seconds,

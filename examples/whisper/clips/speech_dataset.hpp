@@ -45,8 +45,8 @@ inline std::vector<std::int64_t> target_of(const looptorch::Utterance& utterance
 class SpeechDataset {
  public:
   /// Throws SpeechError, which names the file, for a text that has no target: see training_tokens. Keeps the
-  /// clips' frames in the folder `cache`, if given. `longer` holds some clips, by their number, with more of
-  /// their sound: see get_longer.
+  /// clips' frames in the folder `cache`, if given. `longer` has the clips, by number, that get_longer
+  /// returns with more of their sound.
   SpeechDataset(std::vector<looptorch::Utterance> utterances, const Tokenizer& tokenizer,
                 const DecodingOptions& decoding, SpeechOptions options,
                 const std::filesystem::path& cache = {},
@@ -83,7 +83,7 @@ class SpeechDataset {
     return batch;
   }
 
-  /// From now on returns `encoder`'s states of each clip instead of its frames, cached in `cache`.
+  /// Makes `get` return `encoder`'s states of each clip instead of its frames, cached in `cache`.
   void encode_by(const ClipEncoder& encoder, const std::filesystem::path& cache) {
     mels_ = MelSource(EncodedClips(ClipMels(sounds(), options_), encoder),
                       detail::mel_settings(options_) + ", " + encoder.identity(), cache);
@@ -96,7 +96,7 @@ class SpeechDataset {
     mels_.prepare(workers, progress);
   }
 
-  /// Returns the number of tokens of each clip's text.
+  /// Returns the number of tokens of each clip's target.
   [[nodiscard]] std::vector<std::int64_t> target_lengths() const {
     std::vector<std::int64_t> lengths;
     for (const auto& tokens : tokens_) lengths.push_back(std::ssize(tokens));

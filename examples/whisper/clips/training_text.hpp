@@ -32,9 +32,9 @@ inline std::vector<std::int64_t> transcript_tokens(const Tokenizer& tokenizer, s
   return ids.front() == tokenizer.encode(" ").front() ? tokenizer.encode(text) : ids;
 }
 
-/// Returns prompt, `text` and end of text. Throws looptorch::UsageError, a sentence about "its text", for one
-/// without tokens unless allow_empty_texts was called, and for one with more tokens than the
-/// model has positions.
+/// Returns prompt, `text` and end of text. Throws looptorch::UsageError for a text with more tokens than the
+/// model has positions, and for one without tokens unless allow_empty_texts was called. The message is a
+/// sentence about "its text".
 inline std::vector<std::int64_t> training_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                                  std::string_view text) {
   const auto ids = transcript_tokens(tokenizer, text);
@@ -63,9 +63,9 @@ inline std::int64_t timestamp_token(const SpecialTokens& special, double seconds
   return special.first_timestamp() + std::clamp<std::int64_t>(std::llround(seconds / kStep), 0, kLast);
 }
 
-/// Returns the target of a window's segments as Whisper was trained on: the prompt without "no timestamps",
-/// each segment between its time tokens, the begin of a segment cut off by the window's end, if any, and the
-/// end of text. May be longer than the model's positions. `decoding` is one without timestamps.
+/// Returns a window's target as Whisper was trained on it: the prompt without "no timestamps", each segment
+/// between its time tokens, the beginning of a segment that the window's end cuts off, if any, and the end of
+/// text. May be longer than the model's positions. `decoding` must be without timestamps.
 inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                               const std::vector<SpokenSegment>& segments,
                                               std::optional<double> cut_off = {}) {
@@ -82,9 +82,9 @@ inline std::vector<std::int64_t> timed_tokens(const Tokenizer& tokenizer, const 
   return tokens;
 }
 
-/// Returns the previous text before a target of `length` tokens: its token, then as many of the text's last
-/// tokens as decoding takes and the target leaves room for. Empty for blank text, a model without that token,
-/// and if there is no room.
+/// Returns the tokens of the previous text that precede a target of `length` tokens: the special token, then
+/// as many of the text's last tokens as decoding takes and the target leaves room for. Empty for a blank
+/// text, a model without that special token, and if there is no room.
 inline std::vector<std::int64_t> previous_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                                  std::string_view text, std::int64_t length) {
   const auto ids = transcript_tokens(tokenizer, text);

@@ -91,8 +91,8 @@ std::vector<RowInputs> inputs_of(const SearchStep& step, Search& search, const S
   return rows;
 }
 
-/// Returns the scores after the prompt, `[rows, V]` in fp32: those of a clip stand once for each of its rows.
-/// Sets each clip's probability of no speech if the model has a token for it.
+/// Returns the scores after the prompt, `[rows, V]` in fp32. Each clip's scores are repeated for all of its
+/// rows. Sets each clip's probability of no speech if the model has a token for it.
 inline at::Tensor first_scores(const DecodingOptions& options, const at::Tensor& states_BSD, int64_t rows,
                                Decoder& decoder, DecoderCache& cache, std::vector<double>& no_speech) {
   const auto clips = states_BSD.size(0);
@@ -158,8 +158,8 @@ std::vector<DecodedText> run_search(Whisper& model, const at::Tensor& states_BSD
 }  // namespace detail
 
 /// Returns one text for each clip of the encoder's states: sampled at a temperature above 0, else by a beam
-/// if `beam_size` is above 1, else greedily. Waits for the device once a token. `graphs` of the model, if
-/// there are any, run the tokens.
+/// if `beam_size` is above 1, else greedily. Waits for the device once a token. If `graphs` are given, they
+/// run the steps of tokens; they must be of the same model.
 inline std::vector<DecodedText> decode(Whisper& model, const at::Tensor& states_BSD,
                                        const DecodingOptions& options, TokenGraphs* graphs = nullptr) {
   detail::check_decoding(options);

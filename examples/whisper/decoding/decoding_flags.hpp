@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of decoding as flags, with openai-whisper's names.
+// Defines the settings of decoding as command-line flags, with openai-whisper's names.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -29,16 +29,16 @@ struct DecodingFlags {
   double patience = 1, temperature = 0;
   std::optional<double> length_penalty{};
   bool fallback = true, capture = false;
-  std::optional<bool> timestamps{};  ///< Off, unless times are needed.
+  std::optional<bool> timestamps{};  ///< Off by default, unless times are needed.
   FallbackOptions thresholds{};
 
-  /// True if the best of several texts is taken, of a beam or drawn.
+  /// True if decoding takes the best of several texts, from a beam or sampled.
   [[nodiscard]] bool chooses_texts() const {
     return beam_size > 1 || (best_of > 1 && (fallback || temperature > 0));
   }
 
-  /// Sets the recognizer's decoding, whose weights must keep their places with `capture`. Throws
-  /// CommandLineError for an invalid list of tokens, and GenerationConfigError for what the model cannot do.
+  /// Sets the recognizer's decoding. With `capture` the model's weights must keep their places from then on.
+  /// Throws CommandLineError for a bad list of tokens, GenerationConfigError for what the model cannot do.
   void apply(Recognizer& recognizer) const;
 };
 

@@ -30,19 +30,19 @@ struct DecodingOptions {
   std::vector<int64_t> begin_suppress;  ///< Never produced right after the prompt.
   int64_t end_of_text = 0;
   int64_t max_length = 448;  ///< Tokens of prompt and text together.
-  /// Greedy: ends a text that repeats itself, see loop_begin; transformers does not.
+  /// In greedy decoding, ends a text that repeats itself: see loop_begin. transformers does not.
   bool ends_loops = false;
 
   std::vector<int64_t> previous{};  ///< Earlier text; its last 223 tokens precede the prompt.
   int64_t max_new_tokens = std::numeric_limits<int64_t>::max();  ///< At most; openai-whisper has 224.
   bool without_timestamps = true;                                ///< Set it and the prompt by use_timestamps.
-  double max_initial_seconds = 1;                                ///< Latest first timestamp.
-  int64_t beam_size = 1;                                         ///< Texts followed at once; 1: greedily.
+  double max_initial_seconds = 1;                                ///< Latest time of the first timestamp (s).
+  int64_t beam_size = 1;                                         ///< Texts followed at once; 1: greedy.
   double patience = 1;                     ///< The search ends with round(beam_size * patience) texts.
-  std::optional<double> length_penalty{};  ///< Google NMT's alpha; else the mean log-probability decides.
+  std::optional<double> length_penalty{};  ///< Google NMT's alpha; empty: ranks by mean log-probability.
   double temperature = 0;                  ///< Above 0 texts are sampled, without a beam.
   int64_t best_of = 1;                     ///< Sampled texts, of which the best is taken.
-  std::uint64_t seed = 0;                  ///< Seed of the sampling; the same for all.
+  std::uint64_t seed = 0;                  ///< Seed of the sampling, the same for all clips.
   SpecialTokens special{};
   bool empty_texts = false;           ///< Texts without tokens are learnt, too. Set it by allow_empty_texts.
   std::vector<int64_t> other_ends{};  ///< Further tokens at which a text ends.

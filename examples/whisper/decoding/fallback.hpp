@@ -25,10 +25,10 @@ namespace whisper {
 /// When a text is decoded again; a threshold without a value rejects no text.
 struct FallbackOptions {
   std::vector<double> temperatures{0,   0.2, 0.4,
-                                   0.6, 0.8, 1};  ///< In their order, until a text is good enough.
-  std::optional<double> compression_ratio = 2.4;  ///< More than that repeats itself.
-  std::optional<double> log_probability = -1;     ///< Less than that on average is unsure.
-  std::optional<double> no_speech = 0.6;          ///< More than that, if also unsure, is silence.
+                                   0.6, 0.8, 1};  ///< Tried in order, until a text is good enough.
+  std::optional<double> compression_ratio = 2.4;  ///< A text with a higher ratio repeats itself.
+  std::optional<double> log_probability = -1;     ///< A text with a lower mean is unsure.
+  std::optional<double> no_speech = 0.6;          ///< Above it, a clip with an unsure text is silence.
 };
 
 /// A clip's text, and how it was decoded.
@@ -47,7 +47,7 @@ inline FallbackOptions once(double temperature) {
   return {.temperatures = {temperature}, .compression_ratio = {}, .log_probability = {}, .no_speech = {}};
 }
 
-/// True for a text that a retry would not improve: there is probably no speech, and the model is unsure of
+/// True for a text that a retry would not improve: probably there is no speech, and the model is unsure of
 /// the words.
 inline bool needs_no_retry(const Transcript& transcript, const FallbackOptions& options) {
   return options.no_speech && transcript.no_speech_probability > *options.no_speech &&
@@ -62,7 +62,7 @@ inline bool is_good_enough(const Transcript& transcript, const FallbackOptions& 
   return !repeats && !unsure;
 }
 
-/// True for a text to drop: there is probably no speech, and the model is not sure of the words.
+/// True for a text to drop: probably there is no speech, and the model is not sure of the words.
 inline bool counts_as_silence(const Transcript& transcript, const FallbackOptions& options) {
   if (!options.no_speech || transcript.no_speech_probability <= *options.no_speech) return false;
   return !options.log_probability || transcript.average_log_probability <= *options.log_probability;
@@ -70,9 +70,9 @@ inline bool counts_as_silence(const Transcript& transcript, const FallbackOption
 
 }  // namespace detail
 
-/// Decodes each clip at the first temperature, and retries texts that are not good enough at the next; the
-/// last one is final. Above 0 there is no beam; `best_of` texts are sampled. `text_of` turns tokens into
-/// text. `graphs` as in `decode`.
+/// Decodes each clip at the first temperature, and retries texts that are not good enough at the next one;
+/// the last temperature's text is final. At temperatures above 0 it samples `best_of` texts instead of using
+/// a beam. `text_of` turns tokens into text. `graphs` as in `decode`.
 inline std::vector<Transcript> decode_with_fallback(
     Whisper& model, const at::Tensor& states_BSD, DecodingOptions options, const FallbackOptions& fallback,
     const std::function<std::string(const std::vector<int64_t>&)>& text_of, TokenGraphs* graphs = nullptr) {

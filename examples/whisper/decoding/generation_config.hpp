@@ -75,8 +75,8 @@ inline DecodingOptions decoding_options(const looptorch::Json& json, const Whisp
   return options;
 }
 
-/// Throws GenerationConfigError for ids other than config.json's, and for further ends of a text in a list
-/// that are no special tokens.
+/// Throws GenerationConfigError for ids that differ from config.json's, and for a list of ends of a text that
+/// holds ids other than special tokens.
 inline void check_agreement(looptorch::Json json, const WhisperConfig& config,
                             const std::filesystem::path& folder) {
   flatten_ids(json);
@@ -96,7 +96,7 @@ inline void check_agreement(looptorch::Json json, const WhisperConfig& config,
   check("decoder_start_token_id", config.decoder_start_token_id, false);
 }
 
-/// Sets special tokens that `json` lacks from the tokenizer in `folder`.
+/// Adds the special tokens that `json` lacks, from the tokenizer in `folder`.
 inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& config,
                                   const std::filesystem::path& folder) {
   const auto is_open = [&](const char* field) { return json.get(field, nullptr).is_null(); };
@@ -114,8 +114,8 @@ inline void settle_special_tokens(looptorch::Json& json, const WhisperConfig& co
   set("lang_to_id", language_ids);
 }
 
-/// Returns config.json's generation settings, as transformers had them before generation_config.json: the
-/// ends of a text, and the lists of suppressed tokens without ids that the model lacks.
+/// Returns config.json's generation settings, which transformers kept there before generation_config.json:
+/// the ends of a text, and the lists of suppressed tokens without ids beyond the vocabulary.
 inline looptorch::Json generation_by_config(const std::filesystem::path& file, std::int64_t vocabulary) {
   const auto config = looptorch::load_json(file);
   auto json = looptorch::Json::object();
@@ -131,9 +131,9 @@ inline looptorch::Json generation_by_config(const std::filesystem::path& file, s
 
 }  // namespace detail
 
-/// Returns the generation_config.json of the model in `folder`. Special tokens that it lacks are the
-/// tokenizer's; without the file, suppressed tokens are config.json's. Throws GenerationConfigError, or
-/// looptorch::FileError.
+/// Returns the generation_config.json of the model in `folder`. Takes special tokens that it lacks from the
+/// tokenizer and, if there is no such file, suppressed tokens from config.json. Throws GenerationConfigError,
+/// or looptorch::FileError.
 [[nodiscard]] inline looptorch::Json load_generation_config(const std::filesystem::path& folder,
                                                             const WhisperConfig& config) {
   const auto file = folder / "generation_config.json";

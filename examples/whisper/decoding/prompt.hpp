@@ -31,7 +31,7 @@ inline int64_t language_id(const SpecialTokens& special, const std::string& lang
 }  // namespace detail
 
 /// Returns the code of a language that the model knows, from openai-whisper's names ("English") or codes in
-/// any case. English-only models, whose normaliser alone depends on it, know all of Whisper's. Throws
+/// any case. English-only models take all of Whisper's languages, which only their normaliser uses. Throws
 /// GenerationConfigError for another.
 [[nodiscard]] inline std::string language_code(const SpecialTokens& special, const std::string& language) {
   const auto& known = special.languages;
@@ -66,8 +66,8 @@ inline void set_prompt(DecodingOptions& options, const std::string& language, Ta
   if (options.without_timestamps) options.prompt.push_back(special.no_timestamps);
 }
 
-/// Returns `options` with the prompt of a transcription in `language`; unchanged for an empty one. Throws
-/// what set_prompt throws.
+/// Returns `options` with the prompt of a transcription in `language`, or unchanged if `language` is empty.
+/// Throws what set_prompt throws.
 inline DecodingOptions decoding_in(DecodingOptions options, const std::string& language) {
   if (!language.empty()) set_prompt(options, language);
   return options;

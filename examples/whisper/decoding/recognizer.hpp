@@ -54,7 +54,7 @@ struct Recognizer {
   Tokenizer tokenizer;
   DecodingOptions decoding;
   std::optional<FallbackOptions> fallback{};  ///< Without it each clip is decoded once.
-  std::string language = "en";                ///< Language of clips without one of their own.
+  std::string language = "en";                ///< Language of clips that have none of their own.
   Task task = Task::transcribe;
   bool detects_language = false;
   looptorch::LoadReport weights{};              ///< How the file's names of weights were read.
@@ -69,9 +69,9 @@ struct Recognizer {
     return texts;
   }
 
-  /// As `transcribe`, with details of each decoding. `languages` holds each clip's, or is empty; an empty one
-  /// means `language`. Ignored with `detects_language`. Throws GenerationConfigError for a language that the
-  /// model does not know.
+  /// Decodes as `transcribe` does, and returns details of each decoding. `languages` holds each clip's
+  /// language, empty for `language`, or is an empty list. Ignored with `detects_language`. Throws
+  /// GenerationConfigError for a language that the model does not know.
   [[nodiscard]] std::vector<Transcript> decode(const at::Tensor& mel_BMT,
                                                const std::vector<std::string>& languages = {}) {
     return decode_states(encode(mel_BMT), languages);
@@ -93,8 +93,8 @@ struct Recognizer {
     return decode_states(states_BSD, codes_of(states_BSD, languages), decoding);
   }
 
-  /// Returns the transcripts of states by other `options`: `decoding` with another previous text. `codes`
-  /// holds the language of each clip.
+  /// Returns the transcripts of states, decoded with `options`, which may differ from `decoding` in the
+  /// previous text. `codes` holds the language of each clip.
   [[nodiscard]] std::vector<Transcript> decode_states(const at::Tensor& states_BSD,
                                                       const std::vector<std::string>& codes,
                                                       const DecodingOptions& options) {
@@ -158,8 +158,8 @@ struct Recognizer {
 
 namespace detail {
 
-/// Throws GenerationConfigError where the tokenizer has another id for a special token than the settings, or
-/// is English-only where they are multilingual.
+/// Throws GenerationConfigError if the tokenizer has another id for a special token than the settings, or is
+/// English-only while the settings are multilingual.
 inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptions& decoding,
                                  std::int64_t vocabulary, const std::filesystem::path& folder) {
   const auto check = [&](const char* token, std::int64_t id, const char* file, const char* field) {
@@ -186,8 +186,8 @@ inline void check_special_tokens(const Tokenizer& tokenizer, const DecodingOptio
 
 }  // namespace detail
 
-/// Loads a Hugging Face folder onto `device`, its weights in `dtype`. `language` is one that language_code
-/// takes, or "auto", which detects it for each clip. Throws a looptorch::Error that names the file at fault.
+/// Loads a Hugging Face folder onto `device`, with weights in `dtype`. `language` is one that language_code
+/// takes, or "auto" to detect each clip's. Throws a looptorch::Error that names the file at fault.
 inline Recognizer load_recognizer(const std::filesystem::path& folder, at::Device device = at::kCPU,
                                   const std::string& language = "en", at::ScalarType dtype = at::kFloat) {
   const bool detects = language == "auto";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forbids tokens by setting their scores to minus infinity: those in openai-whisper's lists of suppressed
-// tokens, and those that break its rules for timestamps.
+// Forbids tokens by setting their scores to minus infinity: tokens in openai-whisper's lists of suppressed
+// tokens, and tokens that break its rules for timestamps.
 //
 // Shapes: R rows (texts under way), V vocabulary.
 #pragma once
@@ -48,8 +48,8 @@ class ScoreRules {
     return last ? FirstAllowed{.text = end_of_text_, .time = *time} : FirstAllowed{.time = *time + 1};
   }
 
-  /// `first_R2` holds each row's FirstAllowed, and matters with timestamps only; `begins` is true for the
-  /// first token of all rows.
+  /// Forbids tokens in `scores_RV`. `first_R2` holds each row's FirstAllowed, which matters only with
+  /// timestamps; `begins` is true for the first token of all rows.
   void apply(at::Tensor& scores_RV, const at::Tensor& first_R2, bool begins) const {
     scores_RV.index_fill_(1, suppress_, kForbidden);
     if (begins) scores_RV.index_fill_(1, begin_suppress_, kForbidden);

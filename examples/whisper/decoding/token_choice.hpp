@@ -21,15 +21,15 @@ namespace whisper {
 
 /// The numbers that the host sends for one step of a row.
 struct RowInputs {
-  int64_t token = 0;   ///< The last one.
+  int64_t token = 0;   ///< The row's last token.
   int64_t parent = 0;  ///< The row that this one continues.
   int64_t position = 0;
-  FirstAllowed first{};    ///< With timestamps.
-  double number = 0;       ///< Draws the token, from 0 to 1.
-  double temperature = 1;  ///< Of a drawn token.
+  FirstAllowed first{};    ///< Used only with timestamps.
+  double number = 0;       ///< Random number from 0 to 1 that draws the token.
+  double temperature = 1;  ///< Temperature at which the token is drawn.
 };
 
-/// The inputs of a step's rows, one after another, in a tensor of int64; fp64 by its bits.
+/// The inputs of a step's rows in one int64 tensor, a row each; it holds the bits of fp64 numbers.
 struct StepInputs {
   static constexpr int64_t kFields = 7;
   static_assert(sizeof(RowInputs) == kFields * sizeof(int64_t));
@@ -50,8 +50,8 @@ struct StepInputs {
   [[nodiscard]] at::Tensor temperatures_R1() const { return rows_R7.view(at::kDouble).narrow(1, 6, 1); }
 };
 
-/// The rules of suppression and the choice of a search: the best tokens of each row for a beam, else one, the
-/// best or, at a temperature above 0, a drawn one. Made for one device.
+/// Applies the rules of suppression, then chooses each row's tokens: the best few for a beam, else one, which
+/// is the best or, at a temperature above 0, drawn at random. Made for one device.
 class TokenChoice {
  public:
   TokenChoice(const DecodingOptions& options, at::Device device)
@@ -64,12 +64,12 @@ class TokenChoice {
 
   [[nodiscard]] const ScoreRules& rules() const { return rules_; }
 
-  /// Returns a list that two choices share only if the same calls compute both, first tokens aside.
+  /// Returns a key: choices with equal keys run the same operators, except for a text's first token.
   [[nodiscard]] const std::vector<int64_t>& key() const { return key_; }
 
   /// Returns the candidates of each row, `[R, 2 K]` in fp32: log-probabilities, best first, then their
-  /// tokens, which are exact in it. Overwrites the scores, which are fp32. `begins` is true for a text's
-  /// first token.
+  /// tokens, whose ids fp32 holds exactly. Overwrites the scores, which are fp32. `begins` is true for a
+  /// text's first token.
   [[nodiscard]] at::Tensor operator()(at::Tensor scores_RV, const StepInputs& inputs,
                                       bool begins = false) const {
     rules_.apply(scores_RV, inputs.first_R2(), begins);

@@ -23,17 +23,17 @@
 
 namespace whisper {
 
-/// Decodes tokens by graphs, one for each choice and number of clips, of rows of a clip, and of positions,
-/// the second and the last rounded up to powers of two. The memory is that of the largest search so far. Rows
-/// of clips that have ended are computed on until half of the clips have ended.
+/// Decodes tokens by graphs. There is a graph for each combination of choice, number of clips, rows of a
+/// clip, and positions; clips and positions are rounded up to powers of two. The memory is that of the
+/// largest search so far. Rows of clips that have ended are computed until half of the clips have ended.
 class TokenGraphs {
  public:
   /// The model must be on a device with graphs, and its weights must keep their places.
   explicit TokenGraphs(Decoder decoder) : decoder_(std::move(decoder)) {}
 
-  /// Returns on the host what `choice` makes of the scores after each token of `step`, whose rows' `inputs`
-  /// are. The first call of a search gets what the prompt left in `cache`, a row a clip, and empties it.
-  /// Waits for the device once.
+  /// Runs the tokens of `step`, whose rows have the inputs `inputs`, and returns on the host what `choice`
+  /// chooses next. The first call of a search takes over `cache`, which the prompt filled with a row a clip,
+  /// and empties it. Waits for the device once.
   [[nodiscard]] at::Tensor next(const SearchStep& step, const std::vector<RowInputs>& inputs,
                                 const TokenChoice& choice, DecoderCache& cache) {
     const auto from = cache.layers.empty() ? follow(step) : std::vector<int64_t>();
@@ -75,7 +75,7 @@ class TokenGraphs {
   }
 
   [[nodiscard]] int64_t rows() const { return clips_ * width_; }
-  /// Returns the row of the memory that holds a row of the search.
+  /// Returns the row in memory of a row of the search.
   [[nodiscard]] int64_t row_of(int64_t row) const {
     return places_[index(row / width_)] * width_ + row % width_;
   }
@@ -89,7 +89,7 @@ class TokenGraphs {
     auto clips = step.clips, parents = step.parents;
     clips.resize(index(clips_), clips.front()), parents.resize(index(rows()), parents.front());
     reserve(cache.layers.front());
-    cache_.self_NRHPd.zero_();  // positions to come are multiplied by weights of 0
+    cache_.self_NRHPd.zero_();  // later positions get the weight 0, and 0 times NaN is NaN
     const auto clips_C = on_device(clips), rows_R = on_device(parents);
     const auto fill = [](const at::Tensor& to, const at::Tensor& from, const at::Tensor& taken) {
       to.narrow(0, 0, taken.numel()).narrow(2, 0, from.size(2)).copy_(from.index_select(0, taken));
@@ -106,8 +106,8 @@ class TokenGraphs {
     place(step.clips.size());
   }
 
-  /// Gives the rows that go on fewer places if half of them suffice. Returns the row that each row of the
-  /// memory continues, or nothing if all stay.
+  /// Moves the rows that continue to the first half of the places once half of them suffice. Returns for each
+  /// row in memory the row that it continues, or an empty list if all stay.
   std::vector<int64_t> follow(const SearchStep& step) {
     const auto fewest = power_above(step.clips.size()), before = rows();
     const bool shrinks = fewest < clips_;
@@ -131,7 +131,7 @@ class TokenGraphs {
     return from;
   }
 
-  /// Gives the first places to so many clips.
+  /// Gives the first `count` places to clips.
   void place(std::size_t count) {
     places_.resize(count);
     std::iota(places_.begin(), places_.end(), int64_t{0});
@@ -139,7 +139,7 @@ class TokenGraphs {
 
   // ---- Memory and graphs ----
 
-  /// Makes room for what `layer` holds, in as many rows and clips as there are now.
+  /// Makes room for `layer`'s keys and values, for the current number of rows and clips.
   void reserve(const LayerCache& layer) {
     const auto cross = layer.cross.keys;
     auto& [self_NRHPd, cross_NCHSd] = cache_;
@@ -163,10 +163,10 @@ class TokenGraphs {
     return ScoreRules::ids(numbers, cache_.self_NRHPd.device());
   }
 
-  /// Returns where the inputs of the rows in use lie.
+  /// Returns the memory for the inputs of the rows in use.
   [[nodiscard]] StepInputs slots() const { return {inputs_R7_.narrow(0, 0, rows())}; }
 
-  /// Returns the graph of the step whose position is the last.
+  /// Returns the graph for the current number of clips, rows and positions; captures it if there is none.
   Graph& graph_here(const TokenChoice& choice) {
     constexpr int64_t kFewestPositions = 64;
     const auto wanted = std::max(kFewestPositions, power_above(index(length_)));
@@ -183,7 +183,7 @@ class TokenGraphs {
       const auto states_RD = decoder_->extend_at(inputs.tokens_R1(), inputs.position_1(), cache).select(1, 0);
       chosen = choice(decoder_->logits(states_RD).to(at::kFloat), inputs);
     };
-    step();  // loads kernels, which a capture must not; the replay writes the same again
+    step();  // loads kernels, which a capture must not do; the replay computes the same again
     looptorch::CapturedCall call(inputs_R7_.device(), step, neighbour);
     return graphs_.emplace(std::move(key), Graph{std::move(call), choice, chosen}).first->second;
   }
@@ -191,9 +191,9 @@ class TokenGraphs {
   Decoder decoder_;
   FixedCache cache_;
   at::Tensor inputs_R7_;           // StepInputs of the memory's rows
-  int64_t clips_ = 0, width_ = 0;  // of the memory in use
+  int64_t clips_ = 0, width_ = 0;  // size of the memory in use
   int64_t length_ = 0;             // positions held
-  std::vector<int64_t> places_;    // by clip of the search: its place among the memory's
+  std::vector<int64_t> places_;    // by clip of the search: its place in memory
   std::map<std::vector<int64_t>, Graph> graphs_;
 };
 

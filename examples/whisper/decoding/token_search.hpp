@@ -32,13 +32,13 @@ inline bool counts_up(const std::vector<int64_t>& list, int64_t size) {
 
 }  // namespace detail
 
-/// A text without its end, and the sum of its tokens' log-probabilities, end included.
+/// A text without its end, and the sum of its tokens' log-probabilities, that of the end included.
 struct FoundText {
   std::vector<int64_t> tokens;
   float log_probability = 0;
 };
 
-/// The next step of all rows; without tokens if all clips are done.
+/// The next step of all rows; it has no tokens if all clips are done.
 struct SearchStep {
   std::vector<int64_t> tokens;   ///< By new row: its next token.
   std::vector<int64_t> parents;  ///< By new row: the row that it continues.
@@ -121,7 +121,7 @@ class SampledTexts {
     return !row.ended;
   }
 
-  /// Stores the texts of finished clips: all but those listed, by their index among the live ones.
+  /// Moves finished clips' texts to `found_`. `clips` lists the others, by index in the last step.
   void keep(const std::vector<int64_t>& clips) {
     const auto group = static_cast<std::size_t>(group_);
     std::vector<Row> rows;

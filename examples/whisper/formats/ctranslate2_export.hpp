@@ -37,8 +37,8 @@ namespace whisper {
 /// How weights are stored: unchanged, rounded to 16 bits, or matrices in 8 bits with a scale for each row.
 enum class ExportType { fp32, fp16, int8 };
 
-/// Returns the values in 16 bits. Throws looptorch::UsageError, which names the tensor, for one beyond fp16's
-/// range.
+/// Returns the values in 16 bits. Throws looptorch::UsageError, which names the tensor, for a value beyond
+/// fp16's range.
 [[nodiscard]] inline at::Tensor in_fp16(const std::string& name, const at::Tensor& values) {
   looptorch::TensorMap tensors{{name, values}};
   looptorch::convert_floating_point(tensors, at::kHalf);
@@ -55,7 +55,7 @@ enum class ExportType { fp32, fp16, int8 };
 /// of the first. Throws looptorch::FileError, and CTranslate2Error for what the format cannot hold.
 void save_ctranslate2(const std::filesystem::path& path, const CTranslate2Model& model);
 
-/// Returns int8 values and the scale of each row, 127 over its largest absolute value.
+/// Returns int8 values, and each row's scale: 127 divided by the row's largest absolute value.
 [[nodiscard]] inline std::pair<at::Tensor, at::Tensor> quantised_rows(const at::Tensor& weight) {
   const auto rows = weight.to(at::kFloat).flatten(1);
   auto largest = rows.abs().amax(1);
@@ -191,7 +191,7 @@ class CTranslate2Writer {
     file_.write(values.const_data_ptr(), values.nbytes());
   }
 
-  /// Returns the first name of each tensor by its other names.
+  /// Returns the aliases: by each further name of a shared tensor, its first name.
   static std::map<std::string, std::string> find_aliases(const looptorch::TensorMap& variables) {
     std::map<std::string, std::string> aliases;
     std::map<const void*, std::string> firsts;

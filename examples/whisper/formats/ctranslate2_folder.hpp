@@ -43,8 +43,8 @@ namespace whisper {
   return whole.set("post_processor", nullptr).set("decoder", decoder).set("model", model);
 }
 
-/// Returns vocabulary.json: the token of each id below `size`, as in tokenizer.json. Ids missing at the end
-/// are timestamps. Throws FolderError for an id missing before.
+/// Returns vocabulary.json: the token of each id below `size`, as in tokenizer.json. Missing ids at the end
+/// are timestamps. Throws FolderError for an id that is missing before them.
 [[nodiscard]] inline looptorch::Json ctranslate2_vocabulary(const looptorch::Json& tokenizer,
                                                             std::int64_t size) {
   std::vector<std::string> tokens(static_cast<std::size_t>(size));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts CTranslate2's Whisper to Hugging Face's. Takes sizes from shapes, translates names by a table,
-// splits fused projections, and multiplies 8-bit weights by their scales. A variable that is missing, of
-// another shape or left over is an error.
+// splits fused projections, and divides 8-bit weights by their scales. Throws for a variable that is missing,
+// unknown or of another shape.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>
@@ -81,7 +81,7 @@ class CTranslate2Converter {
     return number.item().toLong();
   }
 
-  /// Checks that settings which CTranslate2 can vary and Whisper does not are absent or Whisper's.
+  /// Checks that settings which vary in CTranslate2 but not in Whisper are absent or have Whisper's values.
   void check_settings() {
     constexpr std::array kSettings{std::pair{"pre_norm", 1}, std::pair{"activation", 3 /* GELU */},
                                    std::pair{"alibi", 0}, std::pair{"scale_embeddings", 0}};

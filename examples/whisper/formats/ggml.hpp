@@ -34,14 +34,14 @@ struct GgmlError : looptorch::Error {
 };
 
 /// Writes fp32 weights, named as in transformers, in one step. ExportType::fp16 rounds matrices to 16 bits,
-/// as in the published files; int8 makes blocks of 32 8-bit numbers with a common scale ("q8_0"), except for
-/// convolutions, which have 16 bits. `tokenizer` is a tokenizer.json. Throws looptorch::FileError, what
-/// in_fp16 throws and GgmlError, also for fp32: whisper.cpp 1.8 aborts on convolutions of 32 bits.
+/// as in the published files; int8 stores blocks of 32 8-bit numbers with a common scale ("q8_0"), and
+/// convolutions in 16 bits. `tokenizer` is a tokenizer.json. Throws looptorch::FileError, what in_fp16
+/// throws, and GgmlError, also for ExportType::fp32: whisper.cpp 1.8 aborts on 32-bit convolutions.
 void save_ggml(const std::filesystem::path& path, const WhisperConfig& config,
                const looptorch::TensorMap& weights, const looptorch::Json& tokenizer, ExportType type);
 
-/// Returns q8_0 blocks, `[numel / 32, 34]` bytes: a scale in fp16, a 127th of the largest absolute value, and
-/// 32 numbers.
+/// Returns q8_0 blocks, `[numel / 32, 34]` bytes: a scale in fp16, which is the largest absolute value / 127,
+/// and 32 numbers.
 [[nodiscard]] inline at::Tensor q8_blocks(const at::Tensor& values) {
   const auto blocks = values.to(at::kFloat).reshape({-1, 32});
   const auto scales = blocks.abs().amax(1, /*keepdim=*/true) / 127.0F;
@@ -91,7 +91,7 @@ class GgmlWriter {
 
   void write_sizes(const WhisperConfig& config) {
     constexpr std::int32_t kMagic = 0x67676d6c;
-    // The type of most matrices; of quantised files with the version of the quantisation, in thousands.
+    // Type of most matrices. Quantised files add 1000 x the version of the quantisation.
     const std::int32_t file_type = type_ == ExportType::fp16 ? 1 : 2007;
     for (const auto number : {std::int64_t{kMagic}, config.vocab_size, config.max_source_positions,
                               config.d_model, config.encoder_attention_heads, config.encoder_layers,

@@ -73,8 +73,8 @@ struct OpenAiError : looptorch::Error {
   return {config, std::move(converted)};
 }
 
-/// Returns the generation_config.json of `folder`, the one of the tokenizer, for a model of `config`: without
-/// the heads for word times, if the folder's model is none of the same layers and heads. Throws
+/// Returns the generation_config.json of `folder`, from which the tokenizer comes, for a model of `config`.
+/// Drops the heads for word times if the folder's model has other numbers of layers or heads. Throws
 /// looptorch::FileError and what load_config throws.
 [[nodiscard]] inline looptorch::Json settings_for(const WhisperConfig& config,
                                                   const std::filesystem::path& folder) {

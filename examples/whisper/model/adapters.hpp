@@ -24,7 +24,7 @@ namespace detail {
 
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
-inline constexpr int kMostAdapters = 16;  // that adapt each other, down to a model
+inline constexpr int kMostAdapters = 16;  // most adapters in a chain down to a model
 
 }  // namespace detail
 
@@ -33,8 +33,8 @@ inline constexpr int kMostAdapters = 16;  // that adapt each other, down to a mo
   return std::filesystem::exists(folder / detail::kAdapterConfig);
 }
 
-/// Returns the folder of the model that the adapters of `folder` name, relative to `folder` or to the current
-/// one, or in the download cache. Throws LoraError if there is none.
+/// Returns the folder of the model that the adapters of `folder` name: relative to `folder`, relative to the
+/// current folder, or in the download cache. Throws LoraError if there is none.
 [[nodiscard]] inline std::filesystem::path adapted_folder(const std::filesystem::path& folder) {
   const auto file = folder / detail::kAdapterConfig;
   const auto named = looptorch::load_json(file).get("base_model_name_or_path", nullptr);
@@ -65,8 +65,8 @@ inline constexpr int kMostAdapters = 16;  // that adapt each other, down to a mo
       ", which is no folder here: set \"base_model_name_or_path\" to the folder of that model"));
 }
 
-/// Returns the folder with the tokenizer and settings of the model in `folder`: itself, or that of the
-/// adapted model, as peft writes none. Throws LoraError for adapters that adapt each other.
+/// Returns the folder with the tokenizer and settings of the model in `folder`. With adapters that is the
+/// adapted model's folder, since peft writes neither. Throws LoraError for adapters that adapt each other.
 [[nodiscard]] inline std::filesystem::path described_by(std::filesystem::path folder) {
   for (int i = 0; i < detail::kMostAdapters; ++i) {
     if (!holds_adapters(folder) || std::filesystem::exists(folder / "config.json")) return folder;
@@ -78,8 +78,8 @@ inline constexpr int kMostAdapters = 16;  // that adapt each other, down to a mo
                          detail::kMostAdapters, " folders"));
 }
 
-/// Returns the folders from which a model is read: `folder`, and those that its adapters are for, down to the
-/// model's. Throws what adapted_folder throws.
+/// Returns the folders from which a model is read: `folder` and, if it holds adapters, the folders of what
+/// they adapt, down to a model. Throws what adapted_folder throws.
 [[nodiscard]] inline std::vector<std::filesystem::path> folders_of(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> all{folder};
   while (holds_adapters(all.back()) && std::ssize(all) <= detail::kMostAdapters)
@@ -97,8 +97,8 @@ inline void merge_adapters(Whisper& model, const std::filesystem::path& folder) 
   for (const auto& [parameter, is_trained] : trained) parameter.set_requires_grad(is_trained);
 }
 
-/// Throws UsageError for an output folder that is the model's, or one that its adapters are for: the run
-/// would replace the weights that it, and adapters, begin with. Throws what adapted_folder throws.
+/// Throws UsageError if `output` is the model's folder or one that its adapters adapt: the run would replace
+/// weights that it begins with. Throws what adapted_folder throws.
 inline void require_other_folder(const std::filesystem::path& output, const std::filesystem::path& model) {
   std::error_code none;
   for (const auto& folder : folders_of(model))

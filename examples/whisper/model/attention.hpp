@@ -22,15 +22,14 @@ namespace whisper {
 
 using looptorch::KeyValues, looptorch::QueriesKeyValues;
 
-/// Which keys a query sees: all; those up to its own position, where there are as many keys as queries; or
-/// those for which `added`, `[S]`, is 0 and not minus infinity.
+/// Which keys a query sees: all keys, or with `is_causal` (as many keys as queries) those up to its own
+/// position, or those for which `added`, `[S]`, is 0 rather than minus infinity.
 struct Mask {
   bool is_causal = false;
   at::Tensor added{};
 };
 
-/// Attention with biased query, value and output projections and, as Whisper has it, a key projection without
-/// bias.
+/// Attention with biased query, value and output projections. As in Whisper, the key projection has no bias.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads) : heads_(heads) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json. A model
-// that this example does not build, with another activation or untied logits, is refused by an error that
-// names the field.
+// The sizes and special ids of a Whisper model, read from and written to Hugging Face's config.json. Models
+// that this example cannot build, such as those with another activation or untied logits, are refused by an
+// error that names the field.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -46,8 +46,8 @@ struct WhisperConfig {
 };
 
 /// Reads and checks a config.json; throws ConfigError. An id may be a list of one. If `eos_token_id` lists
-/// several, takes the one that the folder's tokenizer calls "<|endoftext|>"; the others must not spell text.
-/// Takes null or missing ids from the tokenizer too.
+/// several ids, takes the one that the folder's tokenizer calls "<|endoftext|>"; no other may spell text.
+/// Takes null or missing ids from the tokenizer, too.
 [[nodiscard]] WhisperConfig load_config(const std::filesystem::path& path);
 
 /// Writes a config.json that `transformers` loads as WhisperForConditionalGeneration; throws FileError.
@@ -105,8 +105,7 @@ inline void flatten_ids(looptorch::Json& json) {
   }
 }
 
-/// Throws ConfigError unless "<|endoftext|>" is one of the listed ids and each other of them is a special
-/// token.
+/// Throws ConfigError unless "<|endoftext|>" is one of the listed ids, and each other one is a special token.
 inline void check_ends(const looptorch::Json& listed, std::optional<std::int64_t> end_of_text,
                        const FolderTokens& tokens, std::int64_t vocabulary, std::string_view name) {
   const auto& ids = listed.as_array();

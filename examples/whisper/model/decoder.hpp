@@ -49,7 +49,7 @@ struct DecoderCache {
     select_clips(rows);
   }
 
-  /// Takes the rows that `rows` (int64) lists: the same number for each clip, clip by clip.
+  /// Selects the rows that `rows` (int64) lists, clip by clip, with the same number of rows for each clip.
   void select_rows(const at::Tensor& rows) {
     for (auto& layer : layers) layer.self.select(rows);
   }
@@ -60,8 +60,8 @@ struct DecoderCache {
   }
 };
 
-/// A cache in memory of fixed size, for a step that a graph can hold: R rows of P positions, and C clips of
-/// S. Layer i has its keys at 2 i of the first dimension, and its values at 2 i + 1.
+/// A cache of fixed size, for a step that a graph can hold: R rows of P positions, and C clips of S
+/// positions. In the first dimension, layer i has its keys at 2 i and its values at 2 i + 1.
 struct FixedCache {
   at::Tensor self_NRHPd, cross_NCHSd;
 
@@ -100,7 +100,7 @@ class DecoderLayerImpl : public torch::nn::Module {
                   encoder_attn->project(states_BSD), &scores_BHLS);
   }
 
-  /// Decodes the next tokens after those in `cache`, which grows by them: first a prompt of any length, then
+  /// Decodes the tokens that follow those in `cache`, and adds them to it: first a prompt of any length, then
   /// one token at a time. The rows of one clip attend to its states together.
   at::Tensor extend(const at::Tensor& x_BLD, const at::Tensor& states_BSD, LayerCache& cache) {
     const bool first = cache.self.length() == 0;
@@ -113,8 +113,8 @@ class DecoderLayerImpl : public torch::nn::Module {
     return attend(x_BLD, self, {.is_causal = first}, cache.cross);
   }
 
-  /// Decodes a token of each row, at `position_1`, to which its key and value are written in place. `mask`
-  /// shows the positions up to it.
+  /// Decodes one token of each row, at `position_1`, and writes its key and value into `held` in place.
+  /// `mask` shows the positions up to this one.
   at::Tensor extend_at(const at::Tensor& x_R1D, const at::Tensor& position_1, const Mask& mask,
                        KeyValues held, const KeyValues& cross) {
     auto self = self_attn->project_all(self_attn_layer_norm, x_R1D);
@@ -147,8 +147,8 @@ class DecoderLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(DecoderLayer);
 
-/// Tokens `[B, L]` and the encoder's states `[B, S, D]` to normalised states `[B, L, D]`; `logits` projects
-/// them.
+/// Maps tokens `[B, L]` and the encoder's states `[B, S, D]` to normalised states `[B, L, D]`, which `logits`
+/// projects.
 class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(const WhisperConfig& config) {
@@ -215,22 +215,22 @@ class DecoderImpl : public torch::nn::Module {
   /// Returns the number of positions.
   [[nodiscard]] int64_t positions() const { return embed_positions->weight.size(0); }
 
-  /// Scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights (transformers'
-  /// `proj_out`).
+  /// Returns the scores of every token, `[..., D]` to `[..., V]`, by the embedding's own weights
+  /// (transformers' `proj_out`).
   [[nodiscard]] at::Tensor logits(const at::Tensor& states_D) {
     return detail::product(states_D, embed_tokens->weight, {}, half_embedding_);
   }
 
   /// Also holds the weights in 16 bits if that loses nothing: decoding on a CPU then takes less time, and the
-  /// decoder half as much memory more. A weight changed later is multiplied as without this.
+  /// decoder half as much memory again. A weight that changes later is multiplied in 32 bits.
   void hold_half_weights() {
     for (const auto& module : modules(/*include_self=*/false))
       if (auto* layer = module->as<PlainProjectionImpl>()) layer->hold_half_weights();
     half_embedding_ = HalfWeights::pack(embed_tokens->weight);
   }
 
-  /// Returns the cross-entropy of those scores against `labels_BL`, the mean over the labels that are not
-  /// kIgnored. The scores of all tokens never exist at once.
+  /// Returns the cross-entropy of the logits of `states_BLD` against `labels_BL`, the mean over labels that
+  /// are not kIgnored. The scores of all tokens never exist at once.
   [[nodiscard]] at::Tensor loss(const at::Tensor& states_BLD, const at::Tensor& labels_BL) {
     return looptorch::chunked_cross_entropy(states_BLD, embed_tokens->weight, labels_BL,
                                             {.ignore_index = kIgnored});

@@ -56,7 +56,7 @@ class EncoderLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(EncoderLayer);
 
-/// Log-mel frames `[B, M, T]` to states `[B, ceil(T/2), D]`. The positions are a table, not trained.
+/// Maps log-mel frames `[B, M, T]` to states `[B, ceil(T/2), D]`. The positions are a table, not trained.
 class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const WhisperConfig& config) {
@@ -89,7 +89,7 @@ class EncoderImpl : public torch::nn::Module {
   }
 
  private:
-  /// The convolutions, recomputed as the layers are.
+  /// Applies the convolutions, which are recomputed as the layers are.
   [[nodiscard]] at::Tensor stem(const at::Tensor& mel_BMT) {
     const auto apply = [](torch::nn::Conv1d& convolution, const at::Tensor& x) { return convolution(x); };
     const auto x_BDT = looptorch::keep_product(apply, conv1, mel_BMT);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU. There a token takes as long as
 // reading all of the decoder's weights from memory, so half the bytes take half the time. The copy loses
-// nothing, since Whisper's published weights are fp16 numbers, and each is widened to fp32 before it is
-// multiplied. It takes half of the matrix's memory in addition.
+// nothing: Whisper's published weights are fp16 numbers, which are widened to fp32 before they are
+// multiplied. It needs half as much memory as the matrix, in addition.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once
@@ -51,7 +51,7 @@ class Fbgemm {
   using Multiply = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&);
   using Multiply271 = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&);  // before 2.8
 
-  /// Drops this thread's warnings: LibTorch warns that PyTorch deprecates the operators.
+  /// Drops this thread's warnings: LibTorch warns that the operators are deprecated.
   class Silence {
    public:
     Silence() : guard_(&handler_) {}
@@ -69,12 +69,12 @@ class Fbgemm {
     try {
       const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
       if (found) return found->template typed<Function>();
-    } catch (const c10::Error&) {  // other arguments
+    } catch (const c10::Error&) {  // another release's arguments
     }
     return std::nullopt;
   }
 
-  /// Decides at the first call of each function, and takes LibTorch's warning.
+  /// Looks the functions up, calls each once, and drops LibTorch's warnings about them.
   static std::optional<Fbgemm> find() {
     Fbgemm found;
     constexpr auto* kMultiply = "aten::fbgemm_linear_fp16_weight_fp32_activation";
@@ -103,15 +103,15 @@ class Fbgemm {
 /// parts, which threads multiply in parallel.
 class HalfWeights {
  public:
-  /// Packs fp32 `weight_NK`. Returns nothing if fp16 cannot hold one of its values exactly, for another type
-  /// or device, and without FBGEMM. `bias_N` may be undefined.
+  /// Packs fp32 `weight_NK`. Returns nothing if fp16 cannot hold one of its values exactly, if it has another
+  /// type or is not on a CPU, and without FBGEMM. `bias_N` may be undefined.
   static std::optional<HalfWeights> pack(const at::Tensor& weight_NK, const at::Tensor& bias_N = {}) {
     torch::NoGradGuard no_grad;
     if (!weight_NK.device().is_cpu() || weight_NK.scalar_type() != at::kFloat || weight_NK.is_inference() ||
         !detail::Fbgemm::get())
       return std::nullopt;
     const bool is_exact = at::equal(weight_NK.to(at::kHalf).to(at::kFloat), weight_NK) &&
-                          std::isfinite(weight_NK.sum().item<double>());  // the sum of fp16 numbers is
+                          std::isfinite(weight_NK.sum().item<double>());  // a sum of fp16 numbers is finite
     if (!is_exact) return std::nullopt;
     return HalfWeights(weight_NK.detach(), bias_N);
   }

@@ -36,9 +36,9 @@ using OneDnnProduct = at::Tensor(const at::Tensor&, const at::Tensor&, const std
 #endif
 }
 
-/// Returns oneDNN's fp32 matmul for AMD's processors: at::linear calls MKL, whose kernels are slow there, and
+/// Returns oneDNN's fp32 matmul on AMD's processors. There at::linear calls MKL, whose kernels are slow;
 /// oneDNN's take half the time from some rows on. Returns nothing on other processors, and with a LibTorch
-/// without the operator.
+/// that lacks the operator.
 inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_product() {
   static const auto product = []() -> std::optional<c10::TypedOperatorHandle<OneDnnProduct>> {
     if (!is_amd() || !at::globalContext().hasMKLDNN()) return std::nullopt;
@@ -46,14 +46,14 @@ inline const std::optional<c10::TypedOperatorHandle<OneDnnProduct>>& onednn_prod
     if (!found) return std::nullopt;
     try {
       return found->typed<OneDnnProduct>();
-    } catch (const c10::Error&) {  // other arguments
+    } catch (const c10::Error&) {  // another release's arguments
       return std::nullopt;
     }
   }();
   return product;
 }
 
-/// True if oneDNN's matmul is faster. It has no gradient.
+/// True if oneDNN's matmul is faster. False where gradients are needed, which it lacks.
 inline bool prefers_onednn(const at::Tensor& x) {
   constexpr int64_t kRowsAtLeast = 4;
   return !at::GradMode::is_enabled() && !at::autocast::is_autocast_enabled(at::kCPU) && x.device().is_cpu() &&
@@ -77,15 +77,15 @@ inline at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const a
 
 }  // namespace detail
 
-/// torch::nn::Linear by the fastest matmul, with a fused bias, which torch::nn::Linear adds in another pass.
-/// Can also hold its weight in 16 bits.
+/// A torch::nn::Linear that uses the fastest matmul and adds the bias within it, without another pass. Can
+/// also hold its weight in 16 bits.
 class PlainProjectionImpl : public torch::nn::LinearImpl {
  public:
   using LinearImpl::LinearImpl;
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) { return detail::product(x, weight, bias, half_); }
 
-  /// Packs the weight; without effect if HalfWeights cannot hold it.
+  /// Packs the weight. Has no effect if HalfWeights cannot hold it.
   void hold_half_weights() { half_ = HalfWeights::pack(weight, bias); }
 
   [[nodiscard]] const std::optional<HalfWeights>& half_weights() const { return half_; }
@@ -101,8 +101,8 @@ using Projection = looptorch::Lora<PlainProjection>;
 /// Applies a layer, with its adapter if it has one.
 inline at::Tensor linear(Projection layer, const at::Tensor& x) { return layer->forward(x); }
 
-/// Applies layers to one input, by one matmul if that is faster, and returns heads `[B, H, T, d]`;
-/// CheckpointMode::light keeps the results.
+/// Applies layers to one input, by one matmul if that is faster. Returns heads `[B, H, T, d]`, which
+/// CheckpointMode::light keeps for backward.
 template <class... Layers>
 std::array<at::Tensor, sizeof...(Layers)> kept_heads(const at::Tensor& x, int64_t heads,
                                                      const Layers&... layers) {

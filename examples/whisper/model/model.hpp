@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch
-// module, without dropout, as it was published. `named_parameters()` has the names of transformers'
-// WhisperForConditionalGeneration, but for `proj_out.weight`, which is the token embedding. Layers are
-// Checkpointed: with gradients enabled they recompute, unless a Trainer lists the policy in When{false, ...}.
+// module, without dropout, as it was published. Parameters have the names of transformers'
+// WhisperForConditionalGeneration, whose `proj_out.weight` is the token embedding here. Layers are
+// Checkpointed: with gradients they recompute, unless a Trainer lists that policy in When{false, ...}.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
 #pragma once
@@ -36,7 +36,7 @@ class WhisperImpl : public torch::nn::Module {
     return decoder()->logits(decoder()(tokens_BL, encoder()(mel_BMT)));
   }
 
-  /// Freezes the encoder for good: it builds no graph, keeps no activations and gets no gradients. Returns
+  /// Freezes the encoder permanently: it builds no graph, keeps no activations and gets no gradients. Returns
   /// the parameters that are still trained.
   [[nodiscard]] std::vector<at::Tensor> freeze_encoder() {
     for (auto& parameter : encoder()->parameters()) parameter.requires_grad_(false);

@@ -25,10 +25,9 @@ namespace whisper {
 
 /// Builds the model that `folder`/config.json describes, with the weights of `folder`/model.safetensors, or
 /// of the files that `folder`/model.safetensors.index.json names, on the CPU. If the folder holds adapters,
-/// they are merged into the model that they name. The model has `dtype`, whatever
-/// the files have: fp32, or 16 bits to transcribe with. Throws a looptorch::Error that names file or folder
-/// for one that is missing, damaged, or of another model. Names of weights that wrappers of Python changed
-/// are taken and listed in `report`.
+/// merges them into the model that they name. The model has `dtype` whatever the files have: fp32, or 16 bits
+/// to transcribe with. Throws a looptorch::Error that names a file or folder that is missing, damaged, or of
+/// another model. Accepts weights that wrappers of Python renamed, and lists them in `report`.
 [[nodiscard]] inline Whisper load_pretrained(const std::filesystem::path& folder,
                                              at::ScalarType dtype = at::kFloat,
                                              looptorch::LoadReport* report = nullptr);
@@ -45,7 +44,7 @@ namespace whisper {
 
 namespace detail {
 
-/// Makes new tensors have a type while it lives, so that a model of 16 bits never exists in 32. Process-wide.
+/// Sets the type of new tensors while it lives, so that a 16-bit model never exists in 32 bits. Process-wide.
 class DefaultDtype {
  public:
   explicit DefaultDtype(at::ScalarType type) : before_(c10::get_default_dtype()) {
@@ -63,12 +62,12 @@ class DefaultDtype {
 inline Whisper make_model(const WhisperConfig& config, at::ScalarType dtype) {
   const DefaultDtype scope(dtype);
   Whisper model(config);
-  model->to(dtype);  // what was computed in fp32
+  model->to(dtype);  // converts buffers that were computed in fp32
   return model;
 }
 
-/// Returns the model with the second name that transformers has for the token embedding, since some tools
-/// save it twice. The two must then agree.
+/// Returns the model with transformers' second name for the token embedding. Some tools save it under both
+/// names; the two must then agree.
 inline torch::nn::Module with_output_name(Whisper& model) {
   torch::nn::Module named;
   for (const auto& child : model->named_children()) named.register_module(child.key(), child.value());
@@ -116,7 +115,7 @@ inline Whisper load_pretrained(const std::filesystem::path& folder, at::ScalarTy
   return model;
 }
 
-/// Copies the files to `output` that describe the model of `source`: tokenizer and settings.
+/// Copies the files that describe the model of `source`, tokenizer and settings, to `output`.
 inline void copy_settings(const std::filesystem::path& source, const std::filesystem::path& output,
                           at::ScalarType dtype) {
   std::filesystem::create_directories(output);

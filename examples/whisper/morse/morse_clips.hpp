@@ -23,7 +23,7 @@ struct ClipRanges {
   Between words_per_minute{15, 40}, seconds{3, 28};
   std::vector<Conditions> conditions{kConditions.begin(), kConditions.end()};
   double noise_share = .05;     ///< Share of clips without a text, from 0 to 1.
-  std::int64_t characters = 0;  ///< Texts of at most so many characters, drawn singly; 0: phrases.
+  std::int64_t characters = 0;  ///< Most characters of a text, drawn singly; 0: texts are phrases.
 };
 
 /// One clip before synthesis.
@@ -40,10 +40,10 @@ struct Clip {
   }
 };
 
-/// Draws clips one by one. No phrase comes twice; characters may, since a few have few orders.
+/// Draws clips one by one. No phrase is repeated; texts of characters may be, since a few have few orders.
 class Clips {
  public:
-  /// Throws MorseError for ranges that no clip can keep: the shortest phrase must fit the longest clip.
+  /// Throws MorseError for ranges that no clip can meet: the shortest phrase must fit the longest clip.
   Clips(ClipRanges ranges, std::uint64_t seed)
       : ranges_(std::move(ranges)), random_(seed), texts_(looptorch::derive_seed(seed, 1)) {
     if (ranges_.conditions.empty()) throw MorseError("there are no conditions to choose from");
@@ -94,8 +94,8 @@ class Clips {
     finish(clip);
   }
 
-  /// Fills the longest clip with a few characters, at least one. The slower a character is to key, the less
-  /// often it fits.
+  /// Fills the clip with as many drawn characters as the longest clip holds, at least one. Characters that
+  /// take long to key are rarer, since they fit less often.
   void drill(Clip& clip) {
     const double jitter = clip.conditions.jitter.draw(random_);
     while (clip.text.empty()) {

@@ -35,8 +35,8 @@ inline constexpr std::array<std::pair<char, std::string_view>, 49> kCode{{
     {'@', ".--.-."},
 }};
 
-/// Returns a number of mean 0 and variance 1 that lies within 6, the same on every platform: the sum of 12
-/// uniform ones.
+/// Returns a number of mean 0 and variance 1 between -6 and 6, the same on every platform: the sum of 12
+/// uniform numbers, less 6.
 [[nodiscard]] inline double normal(looptorch::SplitMix64& random) {
   double sum = -6;
   for (int i = 0; i < 12; ++i) sum += random.uniform();
@@ -59,7 +59,7 @@ inline constexpr std::array<std::pair<char, std::string_view>, 49> kCode{{
 /// How a hand keys.
 struct Keying {
   double words_per_minute = 20;
-  double jitter = 0;  ///< Standard deviation of each length as a share of it; at most 0.15.
+  double jitter = 0;  ///< Standard deviation of a length, as a share of that length; at most 0.15.
 };
 
 /// A time in which the key is down, in seconds.

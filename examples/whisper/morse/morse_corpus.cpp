@@ -52,7 +52,7 @@ morse::ClipRanges ranges_of(const Options& options) {
   return ranges;
 }
 
-/// Plans all clips: of each ten one for validation and one for test.
+/// Plans all clips. Of every ten, one is for validation and one for test.
 std::array<Split, 3> plan(const Options& options) {
   std::array<Split, 3> splits{{{"train", {}}, {"validation", {}}, {"test", {}}}};
   morse::Clips clips(ranges_of(options), static_cast<std::uint64_t>(options.seed));

@@ -30,18 +30,18 @@ struct Between {
   }
 };
 
-/// The conditions between the key and the ear.
+/// The conditions of reception.
 struct Conditions {
   std::string_view name;
   Between jitter;         ///< Jitter of the key's times; see Keying.
   Between snr_db;         ///< Power of the held tone over that of the noise in the filter.
-  Between fading;         ///< Share of the amplitude that slow fading takes at its deepest.
+  Between fading;         ///< Share of the amplitude that is lost at the deepest point of slow fading.
   Between drift_hz;       ///< How far the tone wanders over the clip.
   int most_stations = 0;  ///< Other stations in the filter.
   double clicks = 0;      ///< Crackles a second.
 };
 
-/// From a practice tape to a weak station on a far island.
+/// Conditions from a practice tape to a weak station on a far island.
 inline constexpr std::array<Conditions, 5> kConditions{{
     {"clean", {.02, .03}, {28, 40}, {0, .05}, {0, 2}, 0, 0},
     {"good", {.02, .05}, {15, 25}, {.1, .3}, {0, 8}, 0, .2},
@@ -104,7 +104,7 @@ class KeyedTone {
   double hertz_, amplitude_, drift_hz_, fading_, phase_, drift_phase_, fading_phase_, fading_hertz_;
 };
 
-/// White noise through a second-order band-pass filter, scaled to the power `power`.
+/// Returns white noise through a second-order band-pass filter, scaled to the power `power`.
 [[nodiscard]] inline std::vector<float> band_noise(std::size_t samples, double hertz, double width,
                                                    double power, looptorch::SplitMix64& random) {
   const double w = 2 * std::numbers::pi * hertz / kSampleRate, alpha = std::sin(w) * width / hertz / 2;
@@ -139,8 +139,8 @@ inline void add_clicks(std::span<float> samples, double a_second, looptorch::Spl
 
 }  // namespace detail
 
-/// Returns samples at 16 kHz in [-1, 1] of `marks`, the first at `start` seconds; without marks, what is
-/// heard while the station is silent.
+/// Returns samples of `marks` at 16 kHz in [-1, 1], the first mark at `start` seconds. Without marks, returns
+/// noise and other stations alone.
 [[nodiscard]] inline std::vector<float> render(std::span<const Mark> marks, double start, double seconds,
                                                const Conditions& conditions, looptorch::SplitMix64& random) {
   constexpr double kAmplitude = .3;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: merges the two neighbours whose merge was
-// learnt first (of equal pairs the leftmost), until none can be merged. Merges a word by scanning an array on
-// the stack, a long run by a queue in O(n log n).
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: repeatedly merges the neighbours whose
+// merge was learnt first (the leftmost of equal pairs), until none can be merged. Merges a word by scanning
+// an array on the stack, and a long run by a queue in O(n log n).
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>
@@ -26,7 +26,7 @@ class MergeTable {
   /// Reserves room for `merges` merges without another allocation.
   void reserve(std::size_t merges);
 
-  /// Adds a merge. Of a pair listed twice the last rank counts, as in `tokenizers`.
+  /// Adds a merge. If a pair is added twice, the last rank counts, as in `tokenizers`.
   void add(std::int64_t left, std::int64_t right, Merge merge);
 
   /// Returns the pair's merge, or one of rank `kNoMerge` if it was not learnt.
@@ -40,7 +40,7 @@ class MergeTable {
   static constexpr std::int32_t kNoMerge = std::numeric_limits<std::int32_t>::max();
 
  private:
-  /// No pair has both ids at their largest.
+  /// Marks a free slot: no pair has two ids of the largest value.
   static constexpr std::uint64_t kFree = std::numeric_limits<std::uint64_t>::max();
 
   struct Slot {
@@ -52,7 +52,7 @@ class MergeTable {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint64_t>(right);
   }
 
-  /// Returns the index of the pair's slot, or of the free one where it would go.
+  /// Returns the index of the pair's slot, or of the free slot for it.
   [[nodiscard]] std::size_t position(std::uint64_t pair) const {
     const auto mask = slots_.size() - 1;
     auto slot = looptorch::keyed_hash(pair) & mask;
@@ -71,9 +71,9 @@ namespace detail {
 /// Up to this many tokens a scan beats the queue.
 inline constexpr std::size_t kScanLimit = 48;
 
-/// Merges at most kScanLimit tokens and returns the number of those left.
+/// Merges at most kScanLimit tokens and returns how many remain.
 inline std::size_t merge_by_scan(const MergeTable& table, std::int64_t* tokens, std::size_t size) {
-  std::array<MergeTable::Merge, kScanLimit> merges;  // merges[i]: of tokens i and i + 1
+  std::array<MergeTable::Merge, kScanLimit> merges;  // merges[i] joins tokens i and i + 1
   for (std::size_t i = 0; i + 1 < size; ++i) merges[i] = table.find(tokens[i], tokens[i + 1]);
   while (size > 1) {
     std::size_t best = 0;
@@ -123,7 +123,7 @@ class MergeQueue {
     std::size_t previous, next;  ///< Beyond the array at the ends.
   };
 
-  /// A merge of two neighbours as of when it was found.
+  /// A merge of two neighbours, as they were when it was found.
   struct Candidate {
     MergeTable::Merge merge;
     std::size_t left;

@@ -17,7 +17,7 @@
 
 namespace whisper {
 
-/// Returns the length in bytes of the piece that the pattern takes from the start of `text`, which must be
+/// Returns the length in bytes of the piece that the pattern matches at the start of `text`, which must be
 /// UTF-8 and not empty.
 [[nodiscard]] inline std::size_t gpt2_piece_size(std::string_view text);
 
@@ -43,7 +43,7 @@ enum class SplitClass : unsigned char { kOther, kLetter, kNumber, kSpace };
   return kClasses;
 }
 
-/// The end of the run of characters of the first one's class, and the beginning of its last character.
+/// The end of a run of characters of one class, and the beginning of the run's last character.
 struct ClassRun {
   SplitClass kind;
   std::size_t last, end;

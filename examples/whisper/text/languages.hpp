@@ -49,8 +49,8 @@ inline constexpr std::string_view kLanguages[] = {
 
 }  // namespace detail
 
-/// Returns the code of a language by its code or its English name, in any case; empty if it is none of
-/// Whisper's.
+/// Returns the code of a language, given its code or English name in any case; empty if it is none of
+/// Whisper's languages.
 [[nodiscard]] inline std::string code_of_language(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
@@ -60,8 +60,8 @@ inline constexpr std::string_view kLanguages[] = {
   return {};
 }
 
-/// Replaces a language that a flag names by its code, as the command line is parsed. Leaves others, which the
-/// model may know.
+/// Replaces the name of a language, given to a flag, by its code as the command line is parsed. Leaves
+/// unknown names, which the model may know.
 inline void accept_language_name(looptorch::app::CommandLine& line, std::string& language) {
   line.on_parsed([&language](const looptorch::app::CommandLine&) {
     if (auto code = code_of_language(language); !code.empty()) language = std::move(code);

@@ -36,7 +36,7 @@ inline std::string normalize_marks(std::string_view text) {
   return looptorch::normalize_text(looptorch::composed_form(text));
 }
 
-/// Returns the normalised text with a space after each character as a reader sees it: its words are then
+/// Returns the normalised text with a space after each character (as readers count them), so that words are
 /// characters.
 inline std::string spaced_characters(std::string_view text) {
   std::string spaced;

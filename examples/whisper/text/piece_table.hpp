@@ -50,7 +50,7 @@ class PieceTable {
            std::memcmp(tails_.data() + slot.tail, piece.data() + 8, piece.size() - 8) == 0;
   }
 
-  /// Returns the index of the piece's slot, or of the free one where it would go.
+  /// Returns the index of the piece's slot, or of the free slot for it.
   [[nodiscard]] std::size_t position(std::string_view piece) const {
     const auto mask = slots_.size() - 1;
     auto slot = looptorch::keyed_hash(piece) & mask;

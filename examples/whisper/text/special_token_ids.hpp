@@ -55,15 +55,14 @@ inline looptorch::Json task_ids(const looptorch::Json& ids) {
   return tasks;
 }
 
-/// True for the vocabularies of OpenAI's English-only models: those are of 51864 tokens or, with tokens that
-/// a fine-tune added, end texts with 50256.
+/// True for the vocabularies of OpenAI's English-only models: they have 51864 tokens or, if a fine-tune added
+/// tokens, end texts with 50256.
 inline bool is_english_only(std::int64_t vocabulary, std::optional<std::int64_t> end_of_text) {
   constexpr std::int64_t kEnglishVocabulary = 51864, kEnglishEnd = 50256;
   return vocabulary == kEnglishVocabulary || end_of_text == kEnglishEnd;
 }
 
-/// True if a model has tokens for languages that it was trained with. English-only vocabularies list them
-/// too.
+/// True if a model was trained with tokens for languages. English-only vocabularies list such tokens, too.
 inline bool is_multilingual(std::int64_t vocabulary, const looptorch::Json& ids) {
   if (is_english_only(vocabulary, special_id(ids, "<|endoftext|>"))) return false;
   return ids.contains("<|translate|>") && ids.contains("<|transcribe|>") &&
@@ -72,7 +71,7 @@ inline bool is_multilingual(std::int64_t vocabulary, const looptorch::Json& ids)
 
 }  // namespace detail
 
-/// The special tokens of a folder's tokenizer; absent if the folder has none.
+/// The special tokens of a folder's tokenizer; none if the folder has no tokenizer.
 class FolderTokens {
  public:
   explicit FolderTokens(const std::filesystem::path& folder) {
@@ -112,7 +111,7 @@ class FolderTokens {
 
 namespace detail {
 
-/// Returns which of the `listed` ids cannot end a text, and why; empty if all can.
+/// Returns the first of the `listed` ids that cannot end a text, and why; empty if all can.
 inline std::string wrong_end(const looptorch::Json& listed, const FolderTokens& tokens,
                              std::int64_t vocabulary) {
   for (const auto& id : listed.as_array()) {

@@ -34,8 +34,8 @@ namespace whisper {
 
 class Tokenizer {
  public:
-  /// Makes a tokenizer from the contents of a tokenizer.json. Throws TokenizerError. `load_tokenizer` reads a
-  /// file.
+  /// Makes a tokenizer from the contents of a tokenizer.json (`load_tokenizer` reads a file). Throws
+  /// TokenizerError.
   explicit Tokenizer(const looptorch::Json& json);
 
   /// Returns the token ids of UTF-8 text, without those that a prompt adds. Special tokens that are written
@@ -44,8 +44,8 @@ class Tokenizer {
   /// `decode(errors="replace")`.
   [[nodiscard]] std::vector<std::int64_t> encode(std::string_view text) const;
 
-  /// From now on `encode` gives each character tokens of its own, spaces too, so that no token stands for
-  /// several characters.
+  /// Makes `encode` give each character, also a space, tokens of its own, so that no token stands for several
+  /// characters.
   void spell_out() { spells_ = true; }
 
   /// Returns the text of token ids. Bytes that do not form a character, such as half a character at the end,
@@ -141,7 +141,7 @@ inline void Tokenizer::read_merges(const looptorch::Json& model) {
   }
 }
 
-/// Lists the tokens that merging makes of their own bytes: all but the few that an earlier merge cuts across.
+/// Lists the tokens that merging makes of their own bytes: all except a few that an earlier merge prevents.
 inline void Tokenizer::list_whole_pieces() {
   whole_pieces_ = PieceTable(ids_.size());
   std::vector<std::int64_t> ids;

@@ -29,8 +29,8 @@ namespace detail {
 /// largest vocabulary in use.
 inline constexpr std::int64_t kMaxTokens = 1 << 20;
 
-/// Returns GPT-2's alphabet: the character that stands for each byte. Printable Latin-1 stands for itself,
-/// the other bytes are numbered from U+0100 on.
+/// Returns GPT-2's alphabet: the character that stands for each byte. Printable Latin-1 characters stand for
+/// themselves; the other bytes are numbered from U+0100 on.
 [[nodiscard]] inline const std::array<char32_t, 256>& byte_alphabet() {
   static const auto kAlphabet = [] {
     std::array<char32_t, 256> alphabet;

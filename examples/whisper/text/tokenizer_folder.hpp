@@ -41,7 +41,7 @@ inline bool spells_special(std::string_view token) {
          !std::isdigit(static_cast<unsigned char>(token[2]));
 }
 
-/// Tokens beside the learnt ones, as the `added_tokens` of a tokenizer.json, by id.
+/// Tokens added to the learnt ones, by id, as `added_tokens` of a tokenizer.json lists them.
 using AddedTokens = std::map<std::int64_t, looptorch::Json>;
 
 inline void add_token_id(AddedTokens& added, const std::string& token, std::int64_t id) {

@@ -28,7 +28,7 @@
 
 namespace whisper {
 
-/// The word error rate of a set of clips, and of those of each language.
+/// The word error rate of a set of clips, and of its clips in each language.
 struct ErrorRates {
   double all = 0;  ///< The total errors over the total words.
   std::map<std::string, double> by_language;
@@ -48,7 +48,7 @@ class WordErrors {
     by_language_[language] += errors;
   }
 
-  /// Sums the counts of a run's ranks. Those by language stay this rank's.
+  /// Sums the counts of a run's ranks. Counts by language are not summed: they stay this rank's.
   void all_reduce(looptorch::RankReduction& reduction) { all_.all_reduce("words", reduction); }
 
   [[nodiscard]] const std::string& normalizer() const { return normalizer_; }
@@ -97,8 +97,8 @@ struct Transcripts {
   }
 };
 
-/// Transcribes a batch, `at_once` clips at a time. If memory runs out, retries with half as many, reports it
-/// on stderr, and leaves their number in `at_once`. If there is no room for one, throws what was thrown.
+/// Transcribes a batch, `at_once` clips at a time. If memory runs out, halves `at_once`, reports that on
+/// stderr, and retries. Rethrows the error if one clip needs too much memory.
 inline std::vector<Transcript> transcribe_in_parts(Recognizer& recognizer, const Batch& batch,
                                                    std::int64_t& at_once) {
   const std::int64_t clips = batch.mel_BMT.size(0);
@@ -123,8 +123,8 @@ inline std::vector<Transcript> transcribe_in_parts(Recognizer& recognizer, const
   return transcripts;
 }
 
-/// Transcribes a dataset, `clips` at a time; fewer if memory runs out. The language of a clip that has none
-/// is the detected one.
+/// Transcribes a dataset, `clips` at a time, or fewer if memory runs out. Clips without a language get the
+/// one that they were decoded in.
 inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& speech, std::int64_t workers,
                                   std::int64_t clips = 16) {
   Transcripts result;
@@ -142,7 +142,7 @@ inline Transcripts transcribe_all(Recognizer& recognizer, const SpeechDataset& s
   return result;
 }
 
-/// Sets NAME, and NAME_de and the like if there are several languages.
+/// Sets the error rate NAME, and if there are several languages also NAME_de and the like.
 inline void set_error_rates(looptorch::app::Summary& summary, const std::string& name,
                             const ErrorRates& rates) {
   summary.set(name, rates.all);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The flags of `whisper_finetune` and their texts in --help, by topic: data, recipe, validation, model,
-// memory. The flags set the options of options.hpp and memory_options.hpp.
+// Defines the flags of `whisper_finetune` and their texts in --help, by topic: data, recipe, validation,
+// model, memory. The flags set the options of options.hpp and memory_options.hpp.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Loads the model of a fine-tuning run and applies the options that change it: adapters, types of weights,
-// frozen parts. Also names a model by its weights, so that a resumed run notices others.
+// frozen parts. Also computes a model's identity, by which a resumed run notices other weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +21,7 @@
 
 namespace whisper {
 
-/// Returns the model as the run trains it. Converts and extends it on the host first, so that the device
+/// Returns the model as the run trains it. Converts it and adds adapters on the host, so that the device
 /// never holds wider weights than the run's.
 [[nodiscard]] inline Recognizer load_model(const FinetuneOptions& options, at::Device device) {
   auto recognizer = load_recognizer(options.model, at::kCPU, options.language, options.memory.dtype());
@@ -32,7 +32,7 @@ namespace whisper {
   return recognizer;
 }
 
-/// Returns the model's tokenizer, settings and sizes; its weights take no memory and have no values.
+/// Returns the model's tokenizer, settings and sizes. Its weights take no memory and have no values.
 [[nodiscard]] inline Recognizer load_sizes(const FinetuneOptions& options) {
   const looptorch::ShapesOnly shapes_only;
   auto recognizer = load_recognizer(options.model, at::kCPU, options.language, at::kBFloat16);
@@ -40,8 +40,7 @@ namespace whisper {
   return recognizer;
 }
 
-/// Returns a text that differs for other weights: a hash of the beginning of each parameter that adapters do
-/// not own.
+/// Returns a text that identifies the weights: a hash of the beginning of each parameter, adapters left out.
 [[nodiscard]] inline std::string weights_identity(const Whisper& model) {
   constexpr std::int64_t kElements = 4096;
   std::string hashes;

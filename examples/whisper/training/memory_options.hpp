@@ -32,8 +32,8 @@ struct MemoryOptions {
   // ---- Optimizer and weights ----
   std::string optimizer = "adamw";  ///< "adamw", "adamw8bit", "adamwbf16" or "adafactor"
   bool bf16_weights = false;        ///< holds and computes all weights in bf16, except adapters
-  /// Applies and frees each gradient as soon as it exists. "sums" accumulates in bf16 sums, "moments" in the
-  /// optimizer's moments; "none" applies all after backward.
+  /// Applies and frees each gradient as soon as it exists: "sums" accumulates in bf16 sums, "moments" in the
+  /// optimizer's moments. "none" applies all gradients after backward.
   std::string update_in_backward = "none";
 
   // ---- Encoder ----
@@ -48,10 +48,10 @@ struct MemoryOptions {
   bool int8_base = false;                         ///< keeps the weights below adapters in 8 bits
 
   // ---- Choice by size ----
-  std::string fit;  ///< memory to choose the others for, as "4GB", or kFitFree; empty: they are as given
+  std::string fit;  ///< memory for which --fit chooses the others, as "4GB", or kFitFree; empty: no choice
 
-  /// Throws CommandLineError for flags that contradict each other. `has_precision`: a forward pass computes
-  /// in another type than the weights'.
+  /// Throws CommandLineError for flags that contradict each other. `has_precision`: forward passes use
+  /// another type than that of the weights.
   void check(bool has_precision) const {
     using looptorch::app::CommandLineError;
     if (bf16_weights && lora == 0 && optimizer == "adamw")
@@ -82,7 +82,7 @@ struct MemoryOptions {
           "--int8-base keeps weights in 8 bits, which cannot be trained: give adapters, as --lora 8");
   }
 
-  /// True if gradients are applied in backward, before all of them exist.
+  /// True if gradients are applied during backward, before all of them exist.
   [[nodiscard]] bool in_backward() const { return update_in_backward != "none"; }
   /// True if the weights that are not adapters are bf16.
   [[nodiscard]] bool holds_bf16() const { return bf16_weights || (optimizer == "adamwbf16" && lora == 0); }
@@ -119,7 +119,7 @@ struct MemoryOptions {
     if (int8_base) (void)looptorch::hold_base_in_int8(*model);
   }
 
-  /// Returns the optimizer of what is trained in the model.
+  /// Returns the optimizer of the model's trained parameters.
   [[nodiscard]] std::unique_ptr<looptorch::AnyOptimizer> make_optimizer(Whisper& model, double rate) const {
     const auto trained = trained_by(model);
     if (optimizer == "adamw8bit") return make<looptorch::AdamW8bit>(trained, rate);

@@ -15,7 +15,7 @@ namespace whisper {
   return batch.encoded ? batch.mel_BMT : model->encoder()(batch.mel_BMT);
 }
 
-/// Returns the loss of predicting a batch's labels, the mean over those that are not kIgnored.
+/// Returns the loss of predicting a batch's labels: the mean over labels that are not kIgnored.
 [[nodiscard]] inline at::Tensor loss_of(Whisper& model, const Batch& batch) {
   auto& decoder = model->decoder();
   return decoder->loss(decoder(batch.tokens_BL, states_of(model, batch)), batch.labels_BL);

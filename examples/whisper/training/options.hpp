@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The settings of `whisper_finetune`: refuses those that contradict each other, and derives the options of
-// the run's parts. flags.hpp has their flags.
+// The settings of `whisper_finetune`. Refuses settings that contradict each other, and derives the options of
+// the run's parts. flags.hpp defines the flags.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>
@@ -30,14 +30,14 @@ struct FinetuneOptions {
   // ---- Model, data and output ----
   std::filesystem::path model;      ///< folder of the model to begin with, in Hugging Face's layout
   std::filesystem::path output;     ///< folder for the fine-tuned model and summary.json
-  CorpusOptions corpus;             ///< what its flags set; corpus_options() adds the rest
+  CorpusOptions corpus;             ///< set by its flags; corpus_options() adds the rest
   std::string language = "en";      ///< language of lines that name none; "auto": each line names one
   std::string save_dtype = "fp32";  ///< type of the saved weights: "fp32", "fp16" or "bf16"
 
   // ---- Recipe ----
   looptorch::app::TrainingOptions training{.warmup_steps = 5};
-  double timestamps_share = 0;      ///< share of the windows of --chunking that learn timestamps, from 0 to 1
-  double prompt_share = 0;          ///< share of these windows that are given the previous text, from 0 to 1
+  double timestamps_share = 0;      ///< share of the --chunking windows that learn timestamps, from 0 to 1
+  double prompt_share = 0;          ///< share of the --chunking windows given the previous text, from 0 to 1
   std::int64_t token_multiple = 0;  ///< pads a batch's tokens to a multiple of it; 0: see padded_to()
   bool spell = false;               ///< trains on one token a character
   bool all_signs = false;           ///< lets the model write signs that it suppresses, such as / and =
@@ -47,16 +47,16 @@ struct FinetuneOptions {
       .time_masks = 2, .max_frames = 100, .mel_masks = 2, .max_bins = 27, .max_time_share = 0.2};
 
   // ---- Validation ----
-  std::int64_t validate_every = 0;  ///< steps between measurements of the validation clips; 0: an epoch
-  std::int64_t early_stopping = 0;  ///< stops after so many measurements without a better one; 0: never
-  std::string best = "wer";  ///< weights to keep: of the lowest "wer" or "loss" in validation, or the "last"
+  std::int64_t validate_every = 0;  ///< steps between validations; 0: an epoch
+  std::int64_t early_stopping = 0;  ///< stops after so many validations without a better one; 0: never
+  std::string best = "wer";  ///< weights to keep: with the lowest validation "wer" or "loss", or the "last"
   bool fallback = false;     ///< decodes unsure or repetitive texts again at a higher temperature
-  std::string normalizer = "auto";  ///< normalises texts for the word error rate; "auto": by clip's language
+  std::string normalizer = "auto";  ///< normalises texts for the word error rate; "auto": by language
   bool report_sound = true;         ///< lets the report play the validation clips that it shows
 
   // ---- Memory ----
   std::string recompute = "none";  ///< --gradient-checkpointing: recomputes "none", "encoder" or "all" layers
-  std::int64_t recompute_parts = 1;  ///< parts into which a layer splits a batch, one after the other
+  std::int64_t recompute_parts = 1;  ///< parts of a batch that go through a layer one after the other
   MemoryOptions memory;              ///< what is trained, types of weights, the optimizer
 
   // ---- Set by the program ----
@@ -69,7 +69,7 @@ struct FinetuneOptions {
     check_memory();
   }
 
-  /// Returns how layers save memory: those that do not recompute keep only their products.
+  /// Returns how layers save memory: layers that do not recompute keep only their products.
   [[nodiscard]] looptorch::CheckpointOptions checkpoint(bool recomputes) const {
     using Mode = looptorch::CheckpointMode;
     return {.mode = recomputes ? Mode::recompute : Mode::light,
@@ -77,21 +77,21 @@ struct FinetuneOptions {
             .parts = recompute_parts};
   }
 
-  /// True if losses may be scaled for fp16, which needs all gradients before any is applied.
+  /// True if losses may be scaled for fp16. Scaling needs all gradients before any is applied.
   [[nodiscard]] bool scales_losses() const {
     using looptorch::app::Precision;
     return training.precision == Precision::fp16 || training.precision == Precision::mixed;
   }
 
-  /// Returns what a card's defaults leave alone: weights in bf16 and --fit set the precision themselves, and
-  /// updates in backward can neither scale losses nor be retried.
+  /// Returns what the defaults of a GPU must not set: weights in bf16 and --fit choose the precision
+  /// themselves, and updates in backward can neither scale losses nor be retried.
   [[nodiscard]] looptorch::app::NotByDefault not_by_default() const {
     return {.precision = memory.holds_bf16() || !memory.fit.empty(),
             .fp16 = memory.in_backward(),
             .retry_on_oom = memory.in_backward()};
   }
 
-  /// Returns the flags that lower a peak, for WatchMemory's advice. --fit tries them in order.
+  /// Returns the flags that lower the peak of memory, for WatchMemory's advice. --fit tries them in order.
   [[nodiscard]] static looptorch::app::MemoryFlags memory_flags() {
     return {.recomputation = "--gradient-checkpointing all",
             .optimizer = "--optimizer adamw8bit",
@@ -107,7 +107,7 @@ struct FinetuneOptions {
     return measures_error_rate() ? "validation.wer" : "validation.loss";
   }
 
-  /// Returns the number to a multiple of which a batch's tokens are padded.
+  /// Returns N, where a batch's tokens are padded to a multiple of N.
   [[nodiscard]] std::int64_t padded_to() const {
     constexpr std::int64_t kOfGraphs = 32;
     return token_multiple > 0 ? token_multiple : training.capture ? kOfGraphs : 1;
@@ -126,8 +126,8 @@ struct FinetuneOptions {
              .token_multiple = padded_to()}};
   }
 
-  /// Returns settings that decide what is learnt and are in no policy's state, for RunSettings. `weights`
-  /// tells the weights of --model from others (weights_identity).
+  /// Returns the settings that decide what is learnt and are in no policy's state, for RunSettings. `weights`
+  /// identifies the weights of --model (weights_identity).
   [[nodiscard]] std::map<std::string, std::string> settings(const Corpus& data,
                                                             const std::string& weights) const {
     using looptorch::app::setting;
@@ -159,7 +159,7 @@ struct FinetuneOptions {
   /// True if the model may write what its folder's settings suppress.
   [[nodiscard]] bool changes_suppressed() const { return all_signs || corpus.empty_texts; }
 
-  /// Makes the model decode what it will learn.
+  /// Makes the model decode the kind of texts that it will learn.
   void apply(Recognizer& recognizer) const {
     if (fallback) use_fallback(recognizer);
     if (spell) recognizer.tokenizer.spell_out();
@@ -170,14 +170,14 @@ struct FinetuneOptions {
   /// Returns how many test clips are transcribed at once.
   [[nodiscard]] std::int64_t clips_at_once() const { return memory.fit.empty() ? 16 : training.batch_size; }
 
-  /// Returns the encoder as it computes in training.
+  /// Returns the encoder with training's precision.
   [[nodiscard]] ClipEncoder encoder_of(const Recognizer& recognizer) const {
     return ClipEncoder(recognizer.model, training.mixed_precision()
                                              ? std::optional(training.autocast_type().value_or(at::kBFloat16))
                                              : std::nullopt);
   }
 
-  /// Returns which data are used, and how they are read.
+  /// Returns the options of the data: which are used, and how they are read.
   [[nodiscard]] CorpusOptions corpus_options() const {
     auto options = corpus;
     options.on_bad_audio = training.skips_bad_audio() ? OnBadAudio::skip : OnBadAudio::stop;

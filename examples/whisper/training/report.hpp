@@ -24,7 +24,7 @@
 
 namespace whisper {
 
-/// Returns the untrained model's transcripts. A resumed run reads those of its beginning.
+/// Returns the untrained model's transcripts. A resumed run reads those that were saved at its beginning.
 inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpus,
                                      const FinetuneOptions& options, bool resumed) {
   const auto file = options.output / "before.json";
@@ -38,8 +38,8 @@ inline Transcripts transcribe_before(Recognizer& recognizer, const Corpus& corpu
   return before;
 }
 
-/// Writes the model to the output folder, or its adapters. Then merges them into its weights, unless those
-/// are in 8 bits: widened they might not fit.
+/// Writes the model, or its adapters, to the output folder. Then merges adapters into the weights, unless
+/// these have 8 bits: widened they might not fit.
 inline void save_trained(Whisper& model, const FinetuneOptions& options) {
   if (options.memory.lora == 0)
     return save_pretrained(model, options.model, options.output, dtype_of(options.save_dtype));
@@ -47,8 +47,8 @@ inline void save_trained(Whisper& model, const FinetuneOptions& options) {
   if (!options.memory.int8_base) looptorch::fold_lora(*model);
 }
 
-/// Adds the training clips that the loader could not read, prints them, and writes the list of all to
-/// skipped.txt, to which a resumed run adds, with the lines reported while reading.
+/// Adds the training clips that the loader could not read, and prints them. Writes all skipped clips and
+/// lines to skipped.txt, which a resumed run continues.
 inline void report_skipped(Corpus& corpus, looptorch::SkippedSamples unreadable,
                            const std::filesystem::path& folder, bool resumed) {
   auto& skipped = corpus.skipped;
@@ -115,7 +115,7 @@ inline void print_result(const Comparison& comparison, const FinetuneOptions& op
   if (!result.reason.empty()) std::cout << "stopped early: " << result.reason << "\n";
   std::cout << "word error rate " << comparison.rates_before.all << " before, " << comparison.rates_after.all
             << " after " << result.steps << " steps; " << seconds << " s in all" << std::endl;
-  if (!options.training.quick)  // a rehearsal said already that it has none
+  if (!options.training.quick)  // a rehearsal has already said that it has no result
     std::cout << "the model is in " << options.output.string() << std::endl;
 }
 

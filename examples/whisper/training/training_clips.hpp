@@ -35,13 +35,13 @@ namespace whisper {
 struct TrainingDraws {
   std::optional<looptorch::audio::SpecAugmentOptions> masks{};
   double timestamps_share = 0;      ///< Share of the windows whose target has timestamps.
-  double prompt_share = 0;          ///< Share of those whose target follows the previous window's text.
+  double prompt_share = 0;          ///< Share of the windows whose target follows the previous window's text.
   std::int64_t token_multiple = 1;  ///< Tokens of a batch are padded to a multiple of this.
 };
 
-/// SpeechDataset's clips with random choices. Clips that are no windows have neither timestamps nor previous
-/// text. If SpeechDataset has more sound of a window, it ends within a segment: with timestamps it has that
-/// sound, and the target ends with the segment's begin; without them it has neither.
+/// SpeechDataset's clips with random choices. Only windows have timestamps and previous text. For a window
+/// that cuts off a segment SpeechDataset has more sound: with timestamps, the window has that sound and its
+/// target ends with the beginning of the segment; without them it has neither.
 class TrainingClips {
  public:
   /// `clips` must outlive it.
@@ -112,7 +112,7 @@ class TrainingClips {
     std::vector<std::int64_t> before, before_timed;  // previous text before the plain and the timed one
   };
 
-  /// `length` is that of the plain target.
+  /// `length` is the plain target's number of tokens.
   static Forms forms_of(const WindowText& text, std::int64_t length, const Tokenizer& tokenizer,
                         const DecodingOptions& decoding) {
     Forms forms{.timed = timed_tokens(tokenizer, decoding, text.segments, text.cut_off),
@@ -147,8 +147,8 @@ class TrainingClips {
   std::vector<Forms> targets_;
 };
 
-/// Returns the batch of `batch_size` clips that needs the most memory: that with the longest texts, since
-/// audio is padded to one length. Holds `clips`, best those of `longest`, by reference.
+/// Returns the batch of `batch_size` clips that needs the most memory, which has the longest texts, since
+/// audio is padded to one length. Keeps a reference to `clips`; pass those of `longest`.
 [[nodiscard]] inline looptorch::SampleBatches<TrainingClips> hardest_batches(const TrainingClips& clips,
                                                                              std::int64_t batch_size) {
   std::vector<looptorch::SampleLengths> lengths;

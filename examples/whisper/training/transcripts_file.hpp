@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves transcripts, so that a resumed run need not transcribe with the untrained model again. They are read
-// again only for the same clips and settings.
+// Saves transcripts, so that a resumed run need not transcribe with the untrained model again. They are
+// reused only for the same clips and settings.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -21,7 +21,7 @@
 
 namespace whisper {
 
-/// The settings that change a transcript: saved transcripts are used again only if all are the same.
+/// The settings that change a transcript. Saved transcripts are reused only if all are equal.
 struct TranscriptsKey {
   std::filesystem::path model;
   std::string language;

@@ -48,7 +48,7 @@ class ShownClips {
     indices_.push_back(index);
   }
 
-  /// Also plays the clips from now on. `clips` must outlive it.
+  /// Makes the report play the clips, too. `clips` must outlive this object.
   void play(const SpeechDataset& clips) { clips_ = &clips; }
 
   [[nodiscard]] const std::vector<looptorch::TextExample>& texts() const { return texts_; }
@@ -72,8 +72,8 @@ class ShownClips {
   looptorch::audio::SoundExamples sounds_;
 };
 
-/// For looptorch::Validate: `loss`, the mean by label, and with `decodes` also `wer`, the word error rate of
-/// the recognizer's transcripts. The encoder runs once for both.
+/// Measures for looptorch::Validate: `loss`, the mean over labels, and with `decodes` also `wer`, the word
+/// error rate of the recognizer's transcripts. The encoder runs once for both.
 class ValidationMeasure {
  public:
   /// `recognizer` must outlive it. `normalizer` is a name that choose_normalizer takes.
@@ -116,7 +116,7 @@ class ValidationMeasure {
   [[nodiscard]] std::shared_ptr<ShownClips> shown() const { return shown_; }
 
  private:
-  /// Waits for the device.
+  /// Returns the sum of losses. Waits for the device.
   [[nodiscard]] double loss_sum() const {
     return loss_ + (unread_loss_.defined() ? unread_loss_.item<double>() : 0.0);
   }
@@ -131,15 +131,15 @@ class ValidationMeasure {
   Recognizer* recognizer_;
   WordErrors errors_;
   bool decodes_;
-  std::shared_ptr<ShownClips> shown_ = std::make_shared<ShownClips>();  // of all copies
+  std::shared_ptr<ShownClips> shown_ = std::make_shared<ShownClips>();  // shared by all copies
   double loss_ = 0;
   at::Tensor unread_loss_;  // 0-dim fp64 on the model's device: what is not in `loss_` yet
   std::int64_t labels_ = 0;
 };
 
-/// A policy that adds a row to FOLDER/curve.csv whenever the validation clips were measured, and draws
-/// curve.png: the training loss since the epoch began, the validation loss and, if measured, the word error
-/// rate. A resumed run continues its curve.
+/// A policy that adds a row to FOLDER/curve.csv after each validation, and draws curve.png: the epoch's
+/// training loss so far, the validation loss and, if measured, the word error rate. A resumed run continues
+/// its curve.
 class WriteCurve {
  public:
   struct State {

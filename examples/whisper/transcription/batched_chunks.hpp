@@ -23,13 +23,13 @@ namespace whisper {
 
 /// A piece of a recording that fits in a window.
 struct Chunk {
-  Transcription* result;  ///< Takes its segments; without a language it is detected in the first chunk.
-  FrameSpan span;         ///< Its place in the recording.
+  Transcription* result;  ///< Gets the segments. A missing language is detected in the first chunk.
+  FrameSpan span;         ///< The chunk's place in the recording.
   at::Tensor mel_MT;      ///< A whole window.
 };
 
-/// Transcribes chunks in batches. A rest that SegmentSplitter leaves to the next window goes into the next
-/// batch. Segments appear in their results as batches finish: all of them after `finish`.
+/// Transcribes chunks in batches. What SegmentSplitter leaves of a chunk to the next window goes into the
+/// next batch. Segments arrive in their results as batches finish, the last ones in `finish`.
 class BatchedChunks {
  public:
   /// Keeps a reference to the recognizer.
@@ -93,8 +93,8 @@ class BatchedChunks {
     waiting_.push_front({chunk.result, rest, at::constant_pad_nd(chunk.mel_MT.slice(1, gone), {0, gone})});
   }
 
-  /// Returns what remains of a chunk. A short rest would be transcribed badly on its own, so the last segment
-  /// is dropped and transcribed again with it.
+  /// Returns the part of a chunk that is not transcribed yet. A short rest would be transcribed badly on its
+  /// own, so the last segment is dropped and transcribed again together with the rest.
   static FrameSpan rest_of(WindowSegments& window, FrameSpan span) {
     constexpr std::int64_t kShort = 5 * kFramesPerSecond;
     FrameSpan rest{span.begin + window.advance, span.end};

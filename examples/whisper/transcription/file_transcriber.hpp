@@ -30,7 +30,7 @@ namespace whisper {
 /// Transcribes files in the order in which they are added.
 class FileTranscriber {
  public:
-  /// Takes the results, in the order of the files.
+  /// Functions that take the results, in the order of the files.
   struct Use {
     std::function<void(const std::string& file, const Transcription& transcription)> whole;
     std::function<void(const StreamPart& part)> part;  ///< For streams longer than a window.
@@ -47,12 +47,12 @@ class FileTranscriber {
         chunks_(recognizer, plan_, options.batch_size) {}
 
   /// Transcribes a file; "-" is standard input. Short files wait for a full batch. Throws a looptorch::Error
-  /// for an unusable file, and for a stream that ended badly, once its results have been used.
+  /// for an unusable file, and for a stream that ended badly, the latter after its results were used.
   void add(const std::string& file) {
     use_timestamps(false);
     std::optional<UnnamedFile> stored;
     if (file == "-") {
-      if (options_.streams()) finish();  // before waiting for the pipe
+      if (options_.streams()) finish();  // results of earlier files come before waiting for the pipe
       auto reader = std::make_unique<PcmReader>(STDIN_FILENO, options_.pcm);
       const bool is_file = begins_as_file(*reader);
       if (!is_file && options_.streams()) return add_stream(std::move(reader), file);
@@ -105,10 +105,10 @@ class FileTranscriber {
     return plan;
   }
 
-  /// True if short files are also transcribed by windows, which alone support parts and silences.
+  /// True if short files are also transcribed window by window, as parts and the skipping of silence need it.
   [[nodiscard]] bool slides_always() const { return !plan_.clips.empty() || plan_.hallucination_silence; }
 
-  /// Makes the model write timestamps as the flag says; without it if times are needed.
+  /// Makes the model write timestamps as the flag says; without the flag, if windows or outputs need them.
   void use_timestamps(bool slides) {
     recognizer_.use_timestamps(options_.decoding.timestamps.value_or(slides || options_.needs_times()));
   }
@@ -118,7 +118,7 @@ class FileTranscriber {
     return plan_.window + static_cast<std::int64_t>(kLengthSlack * kFramesPerSecond);
   }
 
-  /// Transcribes standard input: window by window as it arrives or, if it ends within one, as a short file.
+  /// Transcribes standard input: window by window as it arrives or, if it ends in the first, as a short file.
   void add_stream(std::unique_ptr<PcmReader> reader, const std::string& name) {
     ArrivingRecording recording(std::move(reader), recognizer_.model->config().num_mel_bins, name);
     if (!slides_always() && recording.frames_until(0, longest_whole() + 1) <= longest_whole()) {

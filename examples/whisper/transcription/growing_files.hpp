@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes the files of a transcript while it grows, in little memory. TXT, SRT, VTT and TSV grow by window and
-// are complete after each, however the process ends. JSON has its text before its segments, so it is written
-// when the stream has ended.
+// Writes a transcript's files while it grows, in little memory. TXT, SRT, VTT and TSV files are complete
+// after each window, however the process ends. JSON has its text before its segments, so it is written when
+// the stream has ended.
 #pragma once
 
 #include <looptorch/base/error.hpp>
@@ -85,10 +85,10 @@ class GrowingJson {
   std::size_t count_ = 0;
 };
 
-/// The files of one stream.
+/// The files of one stream's transcript.
 class GrowingFiles {
  public:
-  /// Begins those that grow. Throws looptorch::FileError.
+  /// Creates the files of formats that grow. Throws looptorch::FileError.
   GrowingFiles(const TranscriptFiles& files, const std::string& name, bool has_words) {
     for (const auto& format : files.formats()) {
       paths_.push_back(files.path_of(name, format));

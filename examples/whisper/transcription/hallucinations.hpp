@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds words that a model invents in silence, by openai-whisper's rules: a segment of improbable, very short
-// or very long words with silence around it. Skips the silence before such a segment, and begins the next
-// window after the segment.
+// or very long words with silence around it. Drops that segment and all later ones, skips the silence before
+// it, and begins the next window where the segment began.
 #pragma once
 
 #include "../text/python_text.hpp"
@@ -59,15 +59,15 @@ inline std::int64_t frame_at(double seconds) {
 struct TranscribedWindow {
   WindowSpan place;
   std::int64_t longest = 3000;   ///< Frames of a whole window.
-  std::int64_t recording = 0;    ///< Frames of the recording, or of as much as the threshold reaches.
-  double last_speech = 0;        ///< When the last word before the window ends, in seconds.
-  bool ends_in_silence = false;  ///< As WindowSegments has it.
+  std::int64_t recording = 0;    ///< Frames of the recording, or enough to compare with the threshold.
+  double last_speech = 0;        ///< Time in seconds at which the last word before the window ends.
+  bool ends_in_silence = false;  ///< See WindowSegments.
 };
 
 /// The beginning of the next window, and whether this one counts.
 struct SkippedSilence {
-  std::int64_t seek = 0;  ///< Frame.
-  bool repeats = false;   ///< True if nothing of this window counts: it begins anew after its silence.
+  std::int64_t seek = 0;  ///< First frame of the next window.
+  bool repeats = false;   ///< True if this window is dropped: it is decoded again after its silence.
 };
 
 /// Skips silences longer than `threshold` seconds around invented words. Segments need words with times.
@@ -75,8 +75,8 @@ class SilenceSkipper {
  public:
   explicit SilenceSkipper(double threshold) : threshold_(threshold) {}
 
-  /// Removes invented segments, from the first one with silence around it on. `seek` is the next window's
-  /// begin without this.
+  /// Removes the first invented segment with silence around it, and all later ones. `seek` is where the next
+  /// window would begin otherwise.
   [[nodiscard]] SkippedSilence operator()(std::vector<Segment>& segments, const TranscribedWindow& window,
                                           std::int64_t seek) const {
     const auto begin = window.place.seek;
@@ -109,8 +109,8 @@ class SilenceSkipper {
     return seek;
   }
 
-  /// True if silence, or more invented words, surround segment `i`. `last` is the end of the segment before
-  /// it.
+  /// True if silence, or another invented segment after it, surrounds segment `i`. `last` is the end of the
+  /// segment before.
   [[nodiscard]] bool is_surrounded(const std::vector<Segment>& segments, std::size_t i,
                                    const TranscribedWindow& window, double last) const {
     constexpr double kEdge = 2;  // s

@@ -25,7 +25,7 @@ struct Word {
   double start = 0, end = 0, probability = 0;
 };
 
-/// A piece of a transcript, as openai-whisper's `segments` have it.
+/// A part of a transcript, with the fields of openai-whisper's `segments`.
 struct Segment {
   std::int64_t seek = 0;      ///< The first mel frame of the window that it was decoded from.
   double start = 0, end = 0;  ///< Seconds.
@@ -48,7 +48,7 @@ struct WindowSpan {
   std::int64_t seek = 0, frames = 0;
 };
 
-/// Returns the seconds of so many mel frames, to openai-whisper's bits.
+/// Returns the seconds of so many mel frames, with the bits of openai-whisper's result.
 inline double seconds_of(std::int64_t frames) { return static_cast<double>(frames * 160) / 16000; }
 
 /// The segments of a window.
@@ -66,8 +66,8 @@ class SegmentSplitter {
         first_timestamp_(decoding.special.first_timestamp()),
         end_of_text_(decoding.end_of_text) {}
 
-  /// Returns the segments of the window at `place`. Tokens after the last pair of timestamps are left to the
-  /// next window, unless a timestamp ends them. Without a pair all tokens are one segment.
+  /// Returns the segments of the window at `place`. Leaves tokens after the last pair of timestamps to the
+  /// next window, unless a timestamp ends them. Without a pair, all tokens are one segment.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, WindowSpan place) const {
     const auto& tokens = transcript.tokens;
     const auto size = tokens.size();
@@ -93,7 +93,7 @@ class SegmentSplitter {
     return window;
   }
 
-  /// Returns the text of tokens, without timestamps, as Python decodes it: a partial character is U+FFFD.
+  /// Returns the text of tokens without timestamps, as Python decodes it: partial characters become U+FFFD.
   [[nodiscard]] std::string text_of(std::vector<std::int64_t> tokens) const {
     return looptorch::replace_invalid_utf8(bytes_of(std::move(tokens)));
   }
@@ -115,7 +115,7 @@ class SegmentSplitter {
     return is_time(token) ? static_cast<double>(steps_at(token)) * kSecondsPerStep : 0;
   }
 
-  /// Returns the places of the second timestamps of all pairs.
+  /// Returns the index of the second timestamp of each pair.
   [[nodiscard]] std::vector<std::size_t> pair_ends(const std::vector<std::int64_t>& tokens) const {
     std::vector<std::size_t> ends;
     for (std::size_t i = 1; i < tokens.size(); ++i)
@@ -123,7 +123,7 @@ class SegmentSplitter {
     return ends;
   }
 
-  /// Returns the seconds up to the last timestamp, or the window's.
+  /// Returns the seconds up to the last timestamp or, without one, the window's seconds.
   [[nodiscard]] double whole_duration(const std::vector<std::int64_t>& tokens, WindowSpan place) const {
     const auto last = std::find_if(tokens.rbegin(), tokens.rend(), [&](auto id) { return is_time(id); });
     if (last != tokens.rend() && *last != first_timestamp_) return seconds_at(*last);

@@ -33,10 +33,10 @@ struct TranscriptionPlan {
   std::optional<AlignmentHeads> word_heads{};         ///< With them, words get times.
   std::vector<FrameSpan> clips{};                     ///< The parts to transcribe, in order; empty: all.
   std::optional<double> hallucination_silence{};      ///< SilenceSkipper's threshold; needs `word_heads`.
-  bool carry_initial_prompt = false;  ///< Gives every window the initial prompt, not only the first.
+  bool carry_initial_prompt = false;  ///< Gives each window the initial prompt, not only the first.
 };
 
-/// Converts a window's tokens into segments, with words if wanted.
+/// Converts a window's tokens into segments, with word times if the plan asks for them.
 class WindowReader {
  public:
   /// Keeps references to both.
@@ -46,7 +46,7 @@ class WindowReader {
   }
 
   /// Returns the segments of the window at `place`, decoded from `states_1SD`. `last_speech` is the end of
-  /// the last word before it, and becomes that of its own last word.
+  /// the last word before the window, and becomes the end of the window's last word.
   [[nodiscard]] WindowSegments operator()(const Transcript& transcript, const at::Tensor& states_1SD,
                                           WindowSpan place, double& last_speech) const {
     auto window = read(transcript, states_1SD, place, last_speech);
@@ -55,7 +55,7 @@ class WindowReader {
     return window;
   }
 
-  /// Reads a window's segments, and keeps empty ones, which clear_empty clears.
+  /// Returns the segments of a window without calling clear_empty on them.
   [[nodiscard]] WindowSegments read(const Transcript& transcript, const at::Tensor& states_1SD,
                                     WindowSpan place, double last_speech) const {
     auto window = split_(transcript, place);
@@ -132,8 +132,8 @@ class SlidingWindows {
   struct State {
     Transcription result;
     DecodingOptions options;
-    std::vector<std::int64_t> said{};  // since the prompt was reset
-    bool begins_anew = false;          // without the initial prompt
+    std::vector<std::int64_t> said{};  // tokens since the prompt was reset
+    bool begins_anew = false;          // drops the initial prompt
     double last_speech = 0;
   };
 
@@ -163,8 +163,8 @@ class SlidingWindows {
     return next;
   }
 
-  /// Returns the frames of the recording, or as many as decide whether it ends within the threshold after a
-  /// window.
+  /// Returns the number of frames in the recording, counted no further than a window and the threshold after
+  /// `place`.
   template <class Sound>
   std::int64_t frames_in_reach(Sound& recording, WindowSpan place) const {
     constexpr double kLongest = 1e6;  // s
@@ -189,9 +189,9 @@ class SlidingWindows {
     return recognizer_.codes_of(recognizer_.encode(first_MT.unsqueeze(0))).front();
   }
 
-  /// Appends the window's tokens to the next window's prompt. A text sampled at a high temperature resets the
-  /// prompt: it would mislead the next one. The initial prompt precedes it until then, or always if it is
-  /// carried, and then leaves less room.
+  /// Adds the window's tokens to the next window's prompt. A text sampled at a high temperature resets the
+  /// prompt instead, since it would mislead the model. The initial prompt comes first until a reset, or
+  /// always if it is carried, which leaves less room for text.
   void remember(State& state, const WindowSegments& window, double temperature) const {
     constexpr double kTrusted = 0.5;
     auto& said = state.said;

@@ -21,7 +21,7 @@ namespace whisper {
 struct StreamPart {
   std::string name;  ///< Name of the stream.
   std::vector<Segment> segments{};
-  std::string text{};  ///< As in Transcription, from the end of the part before.
+  std::string text{};  ///< The text since the end of the previous part, as in Transcription.
   std::string language{};
   bool has_words = false;
   bool is_last = false;
@@ -42,7 +42,7 @@ class SegmentTexts {
     return text;
   }
 
-  /// Returns the rest: U+FFFD for an incomplete character.
+  /// Returns the rest of the text: U+FFFD if a character is incomplete.
   [[nodiscard]] std::string finish() { return looptorch::replace_invalid_utf8(std::exchange(bytes_, {})); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Divides a transcript into subtitles, as openai-whisper's writers do: one for each segment. With times of
-// words it can also limit a line's width and the number of lines or words, and underline the spoken word.
+// Divides a transcript into subtitles, one for each segment, as openai-whisper's writers do. With word times
+// it can also limit a line's width and the number of lines or words, and underline the spoken word.
 #pragma once
 
 #include "../text/python_text.hpp"
@@ -61,7 +61,7 @@ class SubtitleWords {
         lines_(options.max_line_count),
         keeps_segments_(!options.max_line_count || !options.max_line_width) {}
 
-  /// Adds the next word; `begins` is true for the first of a segment or of its part.
+  /// Adds the next word. `begins` is true for the first word of a segment, or of a part of one.
   void add(Word word, bool begins) {
     if (!last_start_) last_start_ = word.start;
     const bool pause = !keeps_segments_ && word.start - *last_start_ > kLongPause;
@@ -111,7 +111,7 @@ class SubtitleWords {
   std::vector<std::vector<Word>> subtitles_;
 };
 
-/// Returns the text with each word as it is, and word `marked` underlined.
+/// Returns the text of `words`, with the word `marked` underlined.
 inline std::string underlined(const std::vector<Word>& words, std::size_t marked) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -127,7 +127,7 @@ inline std::string underlined(const std::vector<Word>& words, std::size_t marked
 /// Turns segments into subtitles, one after the other.
 class Subtitles {
  public:
-  /// `times` decides which times are equal: an invisible gap gets no subtitle of its own.
+  /// `times` decides which times are equal: gaps that vanish in its format get no subtitle.
   Subtitles(const SubtitleOptions& options, TimeFormat times, bool has_words)
       : options_(options), times_(times), has_words_(has_words), words_(options) {}
 

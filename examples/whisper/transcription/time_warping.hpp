@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Assigns each token of a text its stretch of time by dynamic time warping: finds the cheapest path through a
-// matrix of costs, tokens by times, from one corner to the other. word_alignment.hpp makes the costs from the
-// decoder's attention. Breaks ties as openai-whisper does.
+// Assigns a stretch of time to each token of a text by dynamic time warping: finds the cheapest path through
+// a matrix of costs, tokens by times, from one corner to the other. word_alignment.hpp derives the costs from
+// the decoder's attention. Breaks ties as openai-whisper does.
 //
 // Shapes: N tokens, T times.
 #pragma once

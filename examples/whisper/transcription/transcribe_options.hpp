@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The settings of whisper_transcribe as flags, with openai-whisper's names where it has them.
+// Defines the settings of whisper_transcribe as flags, named as in openai-whisper if it has them.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>
@@ -45,15 +45,15 @@ struct TranscribeOptions {
     return word_timestamps || (!output_format.empty() && output_format != "txt");
   }
 
-  /// True if standard input is transcribed as it arrives. Finding speech needs all of it.
+  /// True if standard input is transcribed as it arrives. Speech detection must wait for all of it.
   [[nodiscard]] bool streams() const { return stream && !vad; }
 
   /// Throws CommandLineError for flags that contradict each other.
   void check() const;
 };
 
-/// Returns the clips of a list such as "0,12.5,60": begin and end of each in seconds, as frames of 10 ms. A
-/// missing last end means the recording's. Throws CommandLineError unless the list has increasing times.
+/// Returns the clips in a list of begins and ends in seconds, such as "0,12.5,60", as frames of 10 ms. A
+/// missing last end means the recording's end. Throws CommandLineError unless the times increase.
 inline std::vector<FrameSpan> parse_clips(std::string_view list) {
   using looptorch::app::CommandLineError;
   std::vector<std::int64_t> frames;

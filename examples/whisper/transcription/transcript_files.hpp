@@ -22,7 +22,7 @@ namespace whisper {
 /// Writes transcripts: a file for each recording and format.
 class TranscriptFiles {
  public:
-  /// Makes the folder. `format` is one of kTranscriptFormats, or "all". Throws CommandLineError if it cannot.
+  /// Makes the folder. `format` is in kTranscriptFormats, or "all". Throws CommandLineError without a folder.
   TranscriptFiles(std::filesystem::path folder, std::string_view format, SubtitleOptions options)
       : folder_(std::move(folder)), options_(options) {
     for (const auto known : kTranscriptFormats)

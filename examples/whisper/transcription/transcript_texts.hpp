@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Formats transcripts as TXT, SRT, VTT, TSV and JSON with openai-whisper's layout, byte for byte. The first
-// four grow by segment, and are complete after each.
+// Formats transcripts as TXT, SRT, VTT, TSV and JSON with openai-whisper's layout, byte for byte. All but
+// JSON grow by segment, and are complete after each one.
 #pragma once
 
 #include "../text/python_text.hpp"
@@ -87,7 +87,7 @@ inline std::string json_of(const Word& word) {
          ", \"end\": " + float_text(word.end) + ", \"probability\": " + float_text(word.probability) + "}";
 }
 
-/// `number` is the segment's in the transcript.
+/// `number` is the segment's number in the transcript.
 inline std::string json_of(const Segment& segment, std::size_t number, bool with_words) {
   std::vector<std::string> tokens, words;
   for (const auto id : segment.tokens) tokens.push_back(std::to_string(id));

@@ -70,7 +70,7 @@ namespace detail {
 
 inline constexpr std::int64_t kMedianWidth = 7;
 
-/// Adds the running median of `row` to `sums`, both of `size` values; beyond its ends the row is mirrored.
+/// Adds the running median of `row` to `sums`, `size` values each. Mirrors the row beyond its ends.
 inline void add_median(const float* row, std::int64_t size, float* sums) {
   constexpr auto kReach = kMedianWidth / 2;
   const auto mirrored = [&](std::int64_t at) { return at < 0 ? -at : at < size ? at : 2 * (size - 1) - at; };
@@ -87,8 +87,8 @@ inline void add_median(const float* row, std::int64_t size, float* sums) {
   }
 }
 
-/// Returns the mean over the heads of `weights_HLS` (float32 on the CPU), each smoothed by a running median:
-/// `[L, S]`.
+/// Returns `[L, S]`, the mean over the heads of `weights_HLS` (float32 on the CPU), after each was smoothed
+/// by a running median.
 inline at::Tensor mean_of_medians(const at::Tensor& weights_HLS) {
   const auto heads = weights_HLS.size(0), tokens = weights_HLS.size(1), positions = weights_HLS.size(2);
   const auto whole_HLS = weights_HLS.contiguous();
@@ -101,8 +101,8 @@ inline at::Tensor mean_of_medians(const at::Tensor& weights_HLS) {
   return sums_LS / static_cast<double>(heads);
 }
 
-/// Returns the normalised attention of one head, `[L, S]`: softmax over the positions, then the same mean and
-/// deviation for each position.
+/// Returns the normalised attention of one head, `[L, S]`: a softmax over the positions, after which each
+/// position gets mean 0 and deviation 1 over the tokens.
 inline at::Tensor normalised(const at::Tensor& scores_LS) {
   const auto weights_LS = at::softmax(scores_LS.to(at::kFloat), 1);
   const auto [deviation_1S, mean_1S] = at::std_mean(weights_LS, {0}, /*unbiased=*/false, /*keepdim=*/true);
@@ -118,8 +118,8 @@ class WordAligner {
   WordAligner(Whisper& model, const Tokenizer& tokenizer, AlignmentHeads heads)
       : model_(model), tokenizer_(tokenizer), heads_(std::move(heads)) {}
 
-  /// Returns the words of `text` (ids below the end of text) in the window of `states_1SD`, whose first
-  /// `frames` mel frames are sound. `decoding` holds the prompt without timestamps. Empty for an empty text.
+  /// Returns the words of `text` (ids below the end of text) in the window of `states_1SD`, of which the
+  /// first `frames` mel frames are sound. `decoding` holds the prompt without timestamps. Empty if `text` is.
   [[nodiscard]] std::vector<AlignedWord> operator()(const std::vector<std::int64_t>& text,
                                                     const at::Tensor& states_1SD, std::int64_t frames,
                                                     const DecodingOptions& decoding,
@@ -159,7 +159,7 @@ class WordAligner {
     return times;
   }
 
-  /// Returns the probability of each token of the text among all that are text.
+  /// Returns the probability of each token of the text, among all text tokens.
   [[nodiscard]] std::vector<double> probabilities(const at::Tensor& outputs_LD,
                                                   const std::vector<std::int64_t>& text,
                                                   const DecodingOptions& decoding) const {

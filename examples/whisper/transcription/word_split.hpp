@@ -40,7 +40,7 @@ inline std::u32string characters_of(std::string_view bytes) {
   return characters;
 }
 
-/// True for a substring of ASCII's punctuation, as a single sign is, and for spaces alone.
+/// True for a substring of ASCII's punctuation, such as a single sign, and for spaces alone.
 inline bool is_punctuation(std::string_view text) {
   constexpr std::string_view kSigns = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   return kSigns.find(stripped(text)) != std::string_view::npos;

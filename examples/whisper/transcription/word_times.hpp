@@ -20,8 +20,8 @@ namespace whisper {
 
 /// The signs that join a word.
 struct WordPunctuation {
-  std::string prepended = "\"'“¿([{-";                ///< the next one
-  std::string appended = "\"'.。,，!！?？:：”)]}、";  ///< the one before
+  std::string prepended = "\"'“¿([{-";                ///< joins the next word
+  std::string appended = "\"'.。,，!！?？:：”)]}、";  ///< joins the word before
 };
 
 namespace detail {
@@ -50,7 +50,7 @@ inline WordLengths lengths_of(const std::vector<AlignedWord>& words) {
   return {std::min(0.7, median)};
 }
 
-/// Shortens long signs that end a sentence, and long words after them.
+/// Shortens long punctuation at the end of a sentence, and long words after it.
 inline void shorten_at_sentence_ends(std::vector<AlignedWord>& words, WordLengths lengths) {
   constexpr std::string_view kEnds = ".。!！?？";
   for (std::size_t i = 1; lengths.median > 0 && i < words.size(); ++i) {
@@ -62,7 +62,7 @@ inline void shorten_at_sentence_ends(std::vector<AlignedWord>& words, WordLength
   }
 }
 
-/// Joins `from` to `to`, before or after it, and empties it.
+/// Joins the text of `from` to `to`, at the front if `before`, else at the end. Empties `from`.
 inline void join(AlignedWord& to, AlignedWord& from, bool before) {
   to.text = before ? from.text + to.text : to.text + from.text;
   to.tokens.insert(before ? to.tokens.begin() : to.tokens.end(), from.tokens.begin(), from.tokens.end());
@@ -98,7 +98,7 @@ inline void shorten_behind_pause(std::vector<Word>& words, WordLengths lengths, 
   words[0].start = std::max(0.0, words[0].end - longest);
 }
 
-/// Makes a segment begin and end with its words, or a word with the segment if the word is too long.
+/// Moves a segment's ends to its words. If its first or last word is too long, shortens that word instead.
 inline void fit_ends(Segment& segment, WordLengths lengths) {
   auto &first = segment.words.front(), &last = segment.words.back();
   if (segment.start < first.end && segment.start - 0.5 > first.start)
@@ -113,8 +113,8 @@ inline void fit_ends(Segment& segment, WordLengths lengths) {
 
 }  // namespace detail
 
-/// Sets the words of a window's segments. `words` are those of all of them, as WordAligner returns them, and
-/// `last_speech` is the second at which the last word before the window ends. Moves the segments' ends.
+/// Sets the words of a window's segments, and moves the segments' ends. `words` are the words of all
+/// segments, as WordAligner returns them; `last_speech` is the end of the last word before the window.
 inline void set_word_times(std::vector<Segment>& segments, std::vector<AlignedWord> words, double last_speech,
                            std::int64_t end_of_text, const WordPunctuation& signs = {}) {
   if (segments.empty()) return;
@@ -140,7 +140,7 @@ inline void set_word_times(std::vector<Segment>& segments, std::vector<AlignedWo
   }
 }
 
-/// Returns the end of the segments' last word; of the segments without words; 0 for none.
+/// Returns the end of the last word; without words, the end of the last segment; without segments, 0.
 inline double last_end(const std::vector<Segment>& segments) {
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment)
     if (!segment->words.empty()) return segment->words.back().end;

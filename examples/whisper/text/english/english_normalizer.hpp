@@ -2,7 +2,7 @@
 // Whisper's English text normaliser, with which word error rates of English are usually computed: "Mr.
 // Brown's paid twenty one pounds" and "mister brown is paid £21" become equal. Equals openai-whisper's
 // EnglishTextNormalizer (and the copy in transformers), quirks included. A sentence of 90 bytes takes 14 us,
-// in Python 270; the first call takes 1 ms more. For other languages see normalize.hpp.
+// in Python 270; the first call takes 1 ms more. For other languages see looptorch/metrics/normalize.hpp.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>
@@ -30,8 +30,7 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns the text in lower case as Python does, where the capital I with dot is the only character that
-/// becomes two.
+/// Returns the text in lower case as Python does. Only the capital I with dot becomes two characters.
 [[nodiscard]] inline std::string lower_case(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -86,8 +85,8 @@ namespace detail {
   });
 }
 
-/// Replaces one of `symbols` by a space if the character after it is not a digit, or with `or_end` if none
-/// follows.
+/// Replaces one of `symbols` by a space unless a digit follows. At the end of the text it does so only with
+/// `or_end`.
 [[nodiscard]] inline std::string blank_before_other(std::string_view text, std::u32string_view symbols,
                                                     bool or_end) {
   return rewrite(text, [=](std::string_view rest, std::size_t at, std::string& out) -> std::size_t {

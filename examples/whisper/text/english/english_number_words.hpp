@@ -27,8 +27,7 @@ enum class NumberWordKind : std::uint8_t {
 };
 
 /// A word of numbers. `value` is the exponent of ten for a multiplier, and the number of repetitions for a
-/// repeat. `mark` is the text that is written; for a word that ends a number it is the ending, such as "th"
-/// or "s".
+/// repeat. `mark` is the text to write; for a word that ends a number, the ending, such as "th" or "s".
 struct NumberWord {
   NumberWordKind kind;
   int value = 0;

@@ -22,7 +22,7 @@ namespace whisper::detail {
 /// The number so far.
 struct SpokenNumber {
   std::string digits;
-  bool is_text = false;  ///< digits side by side, or with a point, to which no number can be added
+  bool is_text = false;  ///< digits side by side, or with a point: no number can be added to them
 
   [[nodiscard]] bool is_zero() const { return !is_text && digits == "0"; }
 };
@@ -93,7 +93,7 @@ class NumberWriter {
     return {};
   }
 
-  /// Returns the number so far with `n`, 0 to 99, added to its zeros or appended to it.
+  /// Returns the number so far with `n`, 0 to 99, put in place of its final zeros or appended to it.
   [[nodiscard]] SpokenNumber joined(int n) const {
     const auto digits = std::to_string(n);
     if (!value_) return {digits};
@@ -108,8 +108,8 @@ class NumberWriter {
     return {before.substr(0, kept) + digits};
   }
 
-  /// Returns the number so far times a power of ten, or the power alone if there is no number or it cannot be
-  /// multiplied.
+  /// Returns the number so far times a power of ten. Returns the power alone if there is no number, or if the
+  /// number cannot be multiplied.
   [[nodiscard]] std::string multiplied(int exponent) {
     if (!value_) return power_of_ten(exponent);
     if (!value_->is_text) return multiply_below_thousand(value_->digits, exponent);

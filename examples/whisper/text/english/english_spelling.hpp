@@ -37,7 +37,7 @@ class AmericanSpellings {
     std::sort(pairs_.begin(), pairs_.end());
   }
 
-  /// Returns the American spelling of a British word, or else the word.
+  /// Returns the American spelling of a British word, and any other word unchanged.
   [[nodiscard]] std::string_view of(std::string_view word) const {
     const auto found = std::lower_bound(
         pairs_.begin(), pairs_.end(), word,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Read this header first: makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest
-// memory savings with which it fits; --preflight names them, and stops a run that does not fit. The memory of
-// each choice is predicted by shapes, without the model's weights. On a GPU the chosen one is then confirmed
-// by real training steps of the run.
+// savings with which the run fits; --preflight names them, and stops a run that does not fit. Each choice's
+// memory is predicted from shapes, without the model's weights. On a GPU real training steps then confirm the
+// chosen one.
 //
-// `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls
-// `use(trainer, training_clips)`.
+// `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls `use(trainer,
+// training_clips)`.
 #pragma once
 
 #include <looptorch/app/device/memory_cap.hpp>
@@ -34,11 +34,11 @@
 
 namespace whisper {
 
-/// Measures what runs with other options need of a device.
+/// Measures how much memory of a device runs with other options need.
 template <class WithTrainer>
 class PlanSearch {
  public:
-  /// Uses the sizes of `settings`' model, not its weights.
+  /// Takes the sizes of `settings`' model, without its weights.
   PlanSearch(const WithTrainer& with_trainer, const Corpus& corpus, const Recognizer& settings,
              MemoryBudget budget, bool whole_program)
       : with_trainer_(with_trainer),
@@ -51,7 +51,7 @@ class PlanSearch {
   }
 
   /// Returns the first choice that fits. Throws app::DoesNotFit if none does. On a CPU a prediction is exact,
-  /// and a window takes as long as one of training, so none is run.
+  /// so no real window, which takes as long as in training, confirms it.
   [[nodiscard]] PlanChoice choose(const FinetuneOptions& given, const PlanQuestion& question) {
     PlanMeasure proof;
     if (!budget_.device.is_cpu()) proof = [this](const FinetuneOptions& options) { return prove(options); };
@@ -61,7 +61,7 @@ class PlanSearch {
   }
 
  private:
-  /// Predicts by shapes. What is held between steps is too large for each choice that holds the same.
+  /// Predicts by shapes. Reuses a trial in which the same bytes, held between steps, were too many.
   PlanTrial predict(const FinetuneOptions& options) {
     const auto known = too_large_.find(held_by(options));
     if (known != too_large_.end()) return known->second;
@@ -80,7 +80,7 @@ class PlanSearch {
     return trial;
   }
 
-  /// Runs windows of the run itself on its device.
+  /// Runs real windows of the run on its device.
   PlanTrial prove(const FinetuneOptions& options) {
     return with_refusals(budget_, [&] {
       auto recognizer = load_model(options, budget_.device);
@@ -99,7 +99,7 @@ class PlanSearch {
   [[nodiscard]] TrainingClips longest_clips(const FinetuneOptions& options) const {
     return options.clips_of(corpus_, settings_).longest();
   }
-  /// Reads the hardest batches, unless the last trial had as many clips. Holds no others, which would count.
+  /// Reads the hardest batches, unless the last trial had as many clips. Frees older ones, which would count.
   const std::vector<Batch>& batches_of(const FinetuneOptions& options) {
     const auto size = options.training.batch_size;
     if (std::exchange(clips_, size) != size) {
@@ -116,14 +116,14 @@ class PlanSearch {
   WhisperConfig config_;
   MemoryBudget budget_;
   bool whole_program_;
-  std::int64_t clips_ = 0;  // in each of `hardest_`
+  std::int64_t clips_ = 0;  // clips in each batch of `hardest_`
   std::vector<Batch> hardest_;
-  std::map<std::string, PlanTrial> too_large_;  // by held_by
+  std::map<std::string, PlanTrial> too_large_;  // by the text of held_by
 };
 
-/// Writes a line on memory. With --preflight: throws app::DoesNotFit for a run that does not fit, and names
-/// the first choice of --fit that does, for a `resumed` run of those it can resume with. Releases the model
-/// before it tries them.
+/// Writes a line on memory. With --preflight, throws app::DoesNotFit for a run that does not fit, and names
+/// the first choice of --fit that does (for a `resumed` run, the first that it can resume with). Releases the
+/// model before it tries choices.
 template <class WithTrainer>
 void check_memory(const WithTrainer& with_trainer, Recognizer& recognizer, const Corpus& corpus,
                   const FinetuneOptions& options, at::Device device, bool resumed) {
@@ -147,7 +147,7 @@ void check_memory(const WithTrainer& with_trainer, Recognizer& recognizer, const
 
 namespace detail {
 
-/// Returns the choice that the run of `snapshot` began with, if it used --fit; else chooses.
+/// Returns the choice that the run of `snapshot` made by --fit; without one, chooses.
 template <class WithTrainer>
 [[nodiscard]] PlanChoice plan_of_run(const WithTrainer& with_trainer, const FinetuneOptions& given,
                                      const std::filesystem::path& snapshot, const Corpus& corpus,
@@ -156,7 +156,7 @@ template <class WithTrainer>
     if (auto kept = saved_plan(snapshot, given, budget.cap, std::cerr)) return *std::move(kept);
   std::cerr << budget.words() << std::endl;
   PlanSearch search(with_trainer, corpus, settings, budget, /*whole_program=*/true);
-  settings.model = nullptr;  // it would count, as the run's will not
+  settings.model = nullptr;  // it would count here, but the run does not hold it
   return search.choose(given, {.margin = budget.margin, .resumed = !snapshot.empty()});
 }
 
@@ -174,7 +174,7 @@ void fit_to_memory(const WithTrainer& with_trainer, looptorch::app::Session& ses
   save_plan(options.output, choice);
   options = std::move(choice.options);
   session.set_options(options.training);
-  session.seed();  // as without dry steps before
+  session.seed();  // as if no dry steps had drawn numbers
 }
 
 }  // namespace whisper

@@ -32,8 +32,8 @@ namespace whisper {
 
 namespace detail {
 
-/// Returns the bytes of the other texts sampled for each of `clips`: keys and values of the decoder's own
-/// tokens, twice while they grow. Sampling them would take minutes.
+/// Returns the bytes of the additional texts sampled for each of `clips`: keys and values of the decoder's
+/// own tokens, twice, since they are copied as they grow. Estimated, since sampling would take minutes.
 inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
   const auto& config = recognizer.model->config();
   const auto tokens = config.max_target_positions / 2;
@@ -42,8 +42,8 @@ inline std::int64_t drawing_bytes(Recognizer& recognizer, std::int64_t clips) {
   return 2 * clips * (recognizer.decoding.best_of - 1) * of_text;
 }
 
-/// Returns the peak bytes of tensors while `batch` is transcribed, above those before: in windows of 30 s if
-/// the test clips are, and with several texts for each clip if unsure ones are retried.
+/// Returns the peak bytes of tensors while `batch` is transcribed, beyond those held before. Pads clips to 30
+/// s if the test clips are, and adds the sampled texts if unsure ones are retried.
 inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, bool whole_windows,
                                    at::Device device) {
   const std::int64_t frames = 2 * recognizer.model->config().max_source_positions;
@@ -60,7 +60,7 @@ inline std::int64_t decoding_bytes(Recognizer& recognizer, const Batch& batch, b
          (recognizer.fallback ? drawing_bytes(recognizer, mel_BMT.size(0)) : 0);
 }
 
-/// Returns the peak bytes of tensors for reading clips during a run: waiting batches, and decoded sound.
+/// Returns the peak bytes of tensors for reading clips in a run: waiting batches, and decoded sound.
 inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::LoaderOptions& options) {
   const looptorch::MemoryCounter counter(at::kCPU);
   const auto before = counter.read().allocated;
@@ -77,11 +77,11 @@ inline std::int64_t loading_bytes(const TrainingClips& clips, const looptorch::L
 struct MemoryBudget {
   at::Device device;
   std::int64_t cap = 0;     ///< Bytes that the process may take of the device.
-  std::int64_t beside = 0;  ///< Bytes of `cap` that a device's context and libraries take.
-  double margin = 0;        ///< The share of the rest that stays free.
-  bool is_free = false;     ///< `cap` is what the device has free.
+  std::int64_t beside = 0;  ///< Bytes of `cap` that the device's context and libraries take.
+  double margin = 0;        ///< The share of the remaining bytes that stays free.
+  bool is_free = false;     ///< `cap` is the device's free memory, not a given size.
 
-  /// Returns the most bytes of tensors.
+  /// Returns the most bytes that tensors may take.
   [[nodiscard]] std::int64_t tensors() const { return cap - beside; }
   [[nodiscard]] std::int64_t allowed() const {
     return looptorch::PreflightReport::allowed(tensors(), margin);
@@ -100,11 +100,11 @@ struct MemoryBudget {
   }
 };
 
-/// Returns the budget that --fit names, or without a size what the device has free. Throws
-/// app::CommandLineError for no size, and for a device that cannot say what it has.
+/// Returns the budget that --fit names; without a size it is the device's free memory. Throws
+/// app::CommandLineError for a malformed size, and if the device cannot report its free memory.
 [[nodiscard]] inline MemoryBudget memory_budget(const std::string& text, at::Device device) {
-  // A CPU's prediction is exact. A device's counts what its allocator holds for the hardest batches, and
-  // other ones can leave more of it in pieces. What is free changes.
+  // A CPU's prediction is exact. A GPU's counts what the allocator holds for the hardest batches; other
+  // batches can fragment it more. Free memory changes.
   constexpr double kOfCpu = 0.02, kOfDevice = 0.05, kOfFree = 0.1;
   MemoryBudget budget{.device = device,
                       .beside = device.is_cpu() ? 0 : looptorch::app::kContextBytes,
@@ -122,11 +122,11 @@ struct MemoryBudget {
   return budget;
 }
 
-/// How a run is measured: by shapes, always on a CPU, or by steps of the run itself.
+/// How a run is measured: by shapes, always on the CPU, or by real steps.
 enum class PlanBy { shapes, steps };
 
-/// Returns a text of what decides the bytes that a choice holds between steps: not the size of batches,
-/// recomputation or the precision of matmuls.
+/// Returns a text of the settings that decide how many bytes a choice holds between steps. Batch size,
+/// recomputation and precision of matmuls do not.
 [[nodiscard]] inline std::string held_by(const FinetuneOptions& options) {
   const auto& memory = options.memory;
   return looptorch::message(
@@ -144,7 +144,7 @@ template <class Trainer>
   constexpr std::int64_t kNoCap = 1'000'000'000'000'000;
   const auto held = trainer.expected_memory();
   const bool elsewhere =
-      by == PlanBy::shapes && !budget.device.is_cpu();  // what is on the host does not count
+      by == PlanBy::shapes && !budget.device.is_cpu();  // memory on the host does not count
   const auto between = held.weights + held.optimizer + held.averages + (elsewhere ? 0 : held.copies);
   const auto least = between + held.gradients;
   if (least > budget.allowed()) return {.needed = least, .fits = false, .smaller_batch_helps = false};
@@ -168,7 +168,7 @@ template <class Trainer>
         trial.needed = std::max(trial.needed, needed);
       }
     } catch (...) {
-      if (!looptorch::ran_out_of_memory()) throw;  // else smaller batches may fit
+      if (!looptorch::ran_out_of_memory()) throw;  // smaller batches may fit
       trial.ran_out = trial.transcribes = true, trial.needed = budget.tensors();
     }
   }
@@ -176,13 +176,13 @@ template <class Trainer>
   return trial;
 }
 
-/// Returns `measure`'s result, or that it ran out of memory, or that a library cannot compute it here.
+/// Returns `measure`'s result, or a trial that says that memory ran out or a library lacks a kernel.
 template <class Measure>
 [[nodiscard]] PlanTrial with_refusals(const MemoryBudget& budget, Measure&& measure) {
   try {
     return measure();
   } catch (const std::exception& error) {
-    if (looptorch::ran_out_of_memory())  // of the weights alone
+    if (looptorch::ran_out_of_memory())  // for the weights alone
       return {.needed = budget.tensors(), .smaller_batch_helps = false, .ran_out = true};
     if (!dynamic_cast<const c10::Error*>(&error)) throw;
     const auto status = unsupported_status(error.what());
@@ -191,8 +191,8 @@ template <class Measure>
   }
 }
 
-/// Adds to a fitting prediction for a CPU the program's other memory: waiting batches, decoded sound, and the
-/// pictures of the learning curve.
+/// Adds the program's other memory to a prediction for a CPU that fits: waiting batches, decoded sound, and
+/// the pictures of the learning curve.
 inline void add_loading(PlanTrial& trial, const TrainingClips& clips, const FinetuneOptions& options,
                         const MemoryBudget& budget) {
   constexpr std::int64_t kPictures = 4'000'000;

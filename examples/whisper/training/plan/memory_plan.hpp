@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses the memory savings of `whisper_finetune --fit SIZE`: tries them, cheapest first, until a run fits.
-// First come those that still train all weights: with the given batch, then with smaller batches, which leave
-// a GPU idle. Only then come adapters, in the same order of batches.
+// Savings that still train all weights come first, with the given batch, then with smaller batches, which
+// leave a GPU idle. Adapters come last, in the same order of batches.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>
@@ -27,7 +27,7 @@ namespace whisper {
 struct PlanChoice {
   FinetuneOptions options;
   std::string saving;  ///< Saving::words
-  std::string flags;   ///< Its differences from the given options; empty: none.
+  std::string flags;   ///< How `options` differ from the given ones, as flags; empty: they do not.
   std::int64_t needed = 0;
 };
 
@@ -41,8 +41,8 @@ namespace detail {
   return false;
 }
 
-/// True if a run begun as `given` can resume with `chosen`: batches and recomputation may change, precision
-/// takes --resume-changed, and snapshots fix all else.
+/// True if a run begun as `given` can resume with `chosen`: batches and recomputation may differ, precision
+/// only with --resume-changed, and nothing else that snapshots depend on.
 [[nodiscard]] inline bool can_go_on(const FinetuneOptions& given, const FinetuneOptions& chosen) {
   const auto &was = given.memory, &is = chosen.memory;
   return was.optimizer == is.optimizer && was.bf16_weights == is.bf16_weights && was.lora == is.lora &&
@@ -52,10 +52,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// The purpose of a choice.
+/// The request for a choice.
 struct PlanQuestion {
   std::string asking = "--fit";  ///< The asking flag, which begins each line.
-  double margin = 0;             ///< The share of the memory to keep free, for the last line.
+  double margin = 0;             ///< The share of memory that stays free, for the last message.
   bool resumed = false;          ///< Tries only what a run from a snapshot can resume with.
 };
 
@@ -88,7 +88,7 @@ class ChoiceSearch {
   }
 
  private:
-  /// Returns the choice if it fits. A choice that was tried or that cannot be is passed over.
+  /// Returns the choice if it fits. Skips choices that were tried, contradict themselves or cannot fit.
   [[nodiscard]] std::optional<PlanChoice> choice_of(const Saving& saving, std::int64_t batch) {
     const auto with_given = flags_between(given_, with_saving(given_, saving, given_.training.batch_size));
     if (too_large_.contains(with_given)) return {};
@@ -107,7 +107,7 @@ class ChoiceSearch {
     return {};
   }
 
-  /// Predicts what a choice needs, and proves a prediction that it fits.
+  /// Predicts what a choice needs. If it seems to fit, also measures it by `prove_`.
   [[nodiscard]] PlanTrial measured(const FinetuneOptions& options, const std::string& words) {
     PlanTrial trial = predict_(options);
     if (!trial.fits) {
@@ -149,14 +149,14 @@ class ChoiceSearch {
   const PlanQuestion& question_;
   std::ostream& log_;
   std::int64_t cap_;
-  std::set<std::string> tried_, too_large_;  // with any batch, by the flags with the given one
+  std::set<std::string> tried_, too_large_;  // by flags; too_large_: by those with the given batch
   Misfits misfits_;
 };
 
 }  // namespace detail
 
-/// Returns the first choice that fits by `predict` and then, unless empty, by `prove`. Writes a line to `log`
-/// for each choice tried, and for the chosen one, after the name of the asking flag and `cap`. Throws
+/// Returns the first choice that fits by `predict` and, if `prove` is given, by `prove`. Logs each choice
+/// that was tried and the chosen one, in lines that begin with the asking flag and `cap`. Throws
 /// app::DoesNotFit if none fits.
 [[nodiscard]] inline PlanChoice choose_plan(const FinetuneOptions& given, std::int64_t cap,
                                             const PlanMeasure& predict, std::ostream& log,

@@ -14,8 +14,8 @@
 
 namespace whisper {
 
-/// Returns the name of the status by which a library of CUDA says that it cannot compute something on the
-/// device, as "CUBLAS_STATUS_NOT_SUPPORTED"; empty for other errors.
+/// Returns the status by which a library of CUDA says that it cannot compute something on the device, such as
+/// "CUBLAS_STATUS_NOT_SUPPORTED"; empty for other errors.
 [[nodiscard]] inline std::string unsupported_status(std::string_view error) {
   constexpr std::string_view kEnds[] = {"STATUS_NOT_SUPPORTED", "STATUS_ARCH_MISMATCH"};
   for (const std::string_view library : {"CUBLAS", "CUDNN", "CUSPARSE", "CUFFT"})
@@ -29,19 +29,19 @@ namespace whisper {
 struct PlanTrial {
   std::int64_t needed = 0;
   bool fits = false;
-  bool smaller_batch_helps = true;  ///< A smaller batch needs less: not all of it is held between the steps.
-  bool ran_out = false;             ///< It needs more than `needed`, where memory ran out.
-  bool stopped = false;             ///< It needs at least `needed`, which was enough to refuse it.
+  bool smaller_batch_helps = true;  ///< False if what is held between the steps is too much already.
+  bool ran_out = false;             ///< Memory ran out at `needed` bytes; the choice needs more.
+  bool stopped = false;             ///< The measurement stopped at `needed` bytes, too many already.
   std::string refused = {};         ///< The status of a library that cannot compute it on this device.
-  /// The bytes of `needed` besides those of the steps: the best weights, a snapshot while it is written,
-  /// batches that wait. A run that writes no snapshot in its middle needs less.
+  /// The parts of `needed` besides the steps: the best weights, a snapshot while it is written, waiting
+  /// batches. A run that writes no snapshot before its end needs less.
   std::int64_t best_weights = 0, snapshot = 0, loading = 0;
-  bool transcribes = false;  ///< `needed` is what transcribing takes: more than the steps.
+  bool transcribes = false;  ///< `needed` is for transcribing, which takes more than the steps.
 
-  /// True if steps were measured that need `needed`.
+  /// True if `needed` is what steps need, not a lower bound.
   [[nodiscard]] bool is_measured() const { return smaller_batch_helps && !ran_out && refused.empty(); }
 
-  /// Returns what `needed` consists of, in brackets; nothing where that is the steps alone.
+  /// Returns the parts of `needed`, in brackets; empty if it is only the steps.
   [[nodiscard]] std::string parts() const {
     using looptorch::app::bytes_text;
     if (transcribes) return " (to transcribe)";
@@ -55,7 +55,7 @@ struct PlanTrial {
     return text + ")";
   }
 
-  /// Returns "needs 1.2 GB"; if only a part is known, at least or more than that.
+  /// Returns "needs 1.2 GB", or "at least" or "more than" that if it is a lower bound.
   [[nodiscard]] std::string words() const {
     if (!refused.empty()) return "cannot be computed here: " + refused;
     return looptorch::message("needs ",
@@ -78,7 +78,7 @@ class Misfits {
     if (trial.is_measured()) flags_ = std::move(flags);
   }
 
-  /// Returns the least need of measured steps; if there is none, what each needs at least.
+  /// Returns the lowest need that was measured or, without one, the lowest bound.
   [[nodiscard]] std::string words() const {
     if (!measured_) return bound_ ? "each choice " + bound_->words() : "nothing could be tried";
     return looptorch::message("the least that was measured, ", flags_.empty() ? "what is given" : flags_,
@@ -87,7 +87,7 @@ class Misfits {
 
  private:
   std::optional<PlanTrial> measured_, bound_;
-  std::string flags_;  // of `measured_`
+  std::string flags_;  // flags of `measured_`
 };
 
 }  // namespace detail

@@ -51,8 +51,8 @@ inline void save_plan(const std::filesystem::path& run, const PlanChoice& choice
 inline void forget_plan(const std::filesystem::path& run) { std::filesystem::remove(detail::fit_file(run)); }
 
 /// Returns the choice of the run that wrote a snapshot, with the other flags as `given`, and writes a line to
-/// `log`; none if it began without --fit. Throws ConfigError for an invalid file, and app::CommandLineError
-/// for flags that the choice contradicts.
+/// `log`. Empty if that run began without --fit. Throws ConfigError for an invalid file, and
+/// app::CommandLineError for flags that contradict the choice.
 [[nodiscard]] inline std::optional<PlanChoice> saved_plan(const std::filesystem::path& snapshot,
                                                           const FinetuneOptions& given, std::int64_t cap,
                                                           std::ostream& log) {
@@ -77,8 +77,8 @@ inline void forget_plan(const std::filesystem::path& run) { std::filesystem::rem
   return PlanChoice{.options = std::move(options), .saving = kept.saving, .flags = std::move(flags)};
 }
 
-/// Returns the sentence that a run without --fit needs if a snapshot is refused; empty if the snapshot's run
-/// was begun without it, too, and without a snapshot, as where --replay refuses a window.
+/// Returns a sentence for a run without --fit whose snapshot is refused because the snapshot's run used
+/// --fit. Empty if it did not, and without a snapshot.
 [[nodiscard]] inline std::string plan_remedy(const std::filesystem::path& snapshot) {
   if (snapshot.empty()) return {};
   const auto file = detail::fit_file_of(snapshot);
@@ -87,7 +87,7 @@ inline void forget_plan(const std::filesystem::path& run) { std::filesystem::rem
     return looptorch::message(". The run was begun by --fit, which chose: ", kSavedPlan.load(file).saving,
                               " (", file.string(), "): give --fit again");
   } catch (const looptorch::ConfigError&) {
-    return {};  // the refusal matters more than a damaged file beside it
+    return {};  // the refusal itself matters more than a damaged fit.json
   }
 }
 

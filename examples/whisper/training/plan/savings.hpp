@@ -36,7 +36,7 @@ inline void recompute_all(FinetuneOptions& options) { options.recompute = "all";
   return options.memory.holds_bf16() ||
          (options.has_bf16 && options.training.precision != looptorch::app::Precision::fp16);
 }
-/// bf16, or fp16 if that was requested or the device has nothing else.
+/// Sets bf16, or fp16 if it was requested or the device lacks bf16.
 inline void use_16bit_autocast(FinetuneOptions& options) {
   using looptorch::app::Precision;
   if (options.memory.holds_bf16() || options.training.precision == Precision::fp16) return;
@@ -134,8 +134,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns the flags by which `chosen` differs from `given`. Flags of precision exclude each other, so that
-/// one is "instead of" another.
+/// Returns the flags by which `chosen` differs from `given`. Flags of precision exclude each other, so a new
+/// one is named "instead of" the old.
 [[nodiscard]] inline std::string flags_between(const FinetuneOptions& given, const FinetuneOptions& chosen) {
   using looptorch::app::Precision;
   std::string flags;
@@ -159,8 +159,8 @@ namespace detail {
   return flags;
 }
 
-/// Returns `given` with a memory saving and with batches of `batch` clips, a divisor of those given, which
-/// keeps the clips of a step.
+/// Returns `given` with a memory saving and with batches of `batch` clips. That divides the given number, so
+/// a step keeps its clips.
 [[nodiscard]] inline FinetuneOptions with_saving(FinetuneOptions given, const Saving& saving,
                                                  std::int64_t batch) {
   saving.apply(given);
