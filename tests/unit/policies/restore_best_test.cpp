@@ -38,6 +38,20 @@ struct Job {
   std::vector<at::Tensor> evaluated;
 };
 
+/// Runs the fits of one Trainer, from a snapshot unless it is null, and interrupts at a step.
+lt::SnapshotContents train_until(Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at,
+                                 const std::vector<toy::Batch>& batches,
+                                 const std::vector<lt::FitOptions>& fits) {
+  lt::Trainer trainer(job.net, job.adamw, toy::objective, job.validate(), lt::RestoreBest{},
+                      lt::On{lt::kObserve, [&](lt::WindowContext& window) {
+                               if (window.run.progress().step == interrupt_at)
+                                 window.run.interrupt("time to go");
+                             }});
+  if (from) trainer.restore(*from);
+  for (const lt::FitOptions& options : fits) trainer.fit(batches, options);
+  return trainer.snapshot();
+}
+
 }  // namespace
 
 TEST_CASE("a fit ends with the weights that the metric was best with, at any good end") {
@@ -107,15 +121,8 @@ TEST_CASE("beside averages, model and averages both end as the best averages") {
 
 TEST_CASE("a resumed run continues from the last weights, and leaves the best of the whole one") {
   const std::vector<double> values{3.0, 1.0, 2.0, 1.5, 0.5, 2.0};
-  const auto train = [&](Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at) {
-    lt::Trainer trainer(job.net, job.adamw, toy::objective, job.validate(), lt::RestoreBest{},
-                        lt::On{lt::kObserve, [&](lt::WindowContext& window) {
-                                 if (window.run.progress().step == interrupt_at)
-                                   window.run.interrupt("time to go");
-                               }});
-    if (from) trainer.restore(*from);
-    trainer.fit(toy::batches(6));
-    return trainer.snapshot();
+  const auto train = [](Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at) {
+    return train_until(job, from, interrupt_at, toy::batches(6), {{}});
   };
   Job whole(values);
   train(whole, nullptr, -1);
@@ -134,16 +141,10 @@ TEST_CASE("a run that resumes within its second fit keeps that fit's weights") {
   const std::vector<double> values{1.0, 3.0, 2.0, 2.5, 1.5, 0.5, 2.0, 3.0};
   const bool by_steps = GENERATE(false, true);
   const auto train = [&](Job& job, const lt::SnapshotContents* from, std::int64_t interrupt_at) {
-    lt::Trainer trainer(job.net, job.adamw, toy::objective, job.validate(), lt::RestoreBest{},
-                        lt::On{lt::kObserve, [&](lt::WindowContext& window) {
-                                 if (window.run.progress().step == interrupt_at)
-                                   window.run.interrupt("time to go");
-                               }});
-    if (from) trainer.restore(*from);
-    for (const std::int64_t epochs : {1, 2})
-      trainer.fit(toy::batches(4), by_steps ? lt::FitOptions{.max_steps = 4 * epochs}
-                                            : lt::FitOptions{.epochs = epochs});
-    return trainer.snapshot();
+    const std::vector<lt::FitOptions> fits =
+        by_steps ? std::vector<lt::FitOptions>{{.max_steps = 4}, {.max_steps = 8}}
+                 : std::vector<lt::FitOptions>{{.epochs = 1}, {.epochs = 2}};
+    return train_until(job, from, interrupt_at, toy::batches(4), fits);
   };
   Job whole(values);
   train(whole, nullptr, -1);
