@@ -2,8 +2,8 @@
 // Packs the segments of long recordings into windows of up to 30 s, for `whisper_finetune --chunking`, as
 // Whisper was trained (A. Radford et al., "Robust speech recognition via large-scale weak supervision", 2022,
 // section 2.3). A window has its segments with their times, and the previous window's text. A segment that
-// crosses the window's end belongs to the next window. The window's sound ends before that segment; in
-// training with timestamps the sound goes on, and the model learns the time at which the segment begins.
+// crosses the window's end belongs to the next window. Without timestamps the window's sound ends before
+// that segment; with them the sound goes on, and the model learns when the segment begins.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a CTranslate2 folder of Whisper, and makes the files of a Hugging Face folder except for the weights:
-// special token ids, generation_config.json, preprocessor_config.json, tokenizer_config.json.
+// Reads a CTranslate2 folder of Whisper, and makes the parts of a Hugging Face folder beside the weights:
+// special token ids, generation_config.json, preprocessor_config.json and tokenizer_config.json.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Exchanges results among ranks at a window's end: `reduce_window` sums losses, weights and gradients over
-// all ranks, and decides whether the window counts. Costs one small collective per window, sent beside the
-// gradients, and with several updates one more for each.
+// all ranks, and decides whether the window counts. Costs one small collective per window beside the
+// gradients, and another per update if there are several.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

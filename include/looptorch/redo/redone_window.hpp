@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Implements the kind of window that may be retried, examined or skipped; read this header first. A Trainer
-// has it if it lists a policy such as RetryOnOom, Autopsy, SkipBadWindows or Autocast<fp16> (window_kind_t in
+// that lists a policy such as RetryOnOom, Autopsy, SkipBadWindows or Autocast<fp16> has it (window_kind_t in
 // loop/step/window.hpp). While such a policy is on, RedoneWindow keeps the window's batches and each update's
 // initial state, to which a rollback returns. The words of this folder:
 //
 //   roll back     return to the window's start: WindowStart in loop/step/redo_state.hpp
 //   retry         repeat a window to make its update: retry.hpp after memory ran out, in smaller pieces, and
-//                 seek_scale.hpp after an overflow, with a lower loss scale; train_rerunnable.hpp has the
-//                 micro-batches of both
+//                 seek_scale.hpp after an overflow, with a lower loss scale; train_rerunnable.hpp runs
+//                 the micro-batches of both
 //   traced rerun  repeat a window to find what made a NaN, without an update: traced_rerun.hpp
 //   judge         decide before the update whether the window counts: judge_window.hpp
 //   closure       evaluate the loss again within an optimizer's step: closure_step.hpp

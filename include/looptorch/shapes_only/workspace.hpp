@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures a kernel's workspace: the memory that it takes besides its results, such as oneDNN's scratch space
-// and copies in its own layouts. Shapes do not show it, so the real kernel runs, in memory that HostMemory
-// does not count.
+// and copies in its own layouts. Shapes do not tell its size, so the kernel itself is run, in memory that
+// is counted apart.
 #pragma once
 
 #include <ATen/Functions.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes inputs of other sizes and values from an example, to trace a model with them and to check the result.
-// Changes sizes by repeating or cutting the example, and values by mirroring and halving it. So valid tokens,
-// probabilities and lengths stay valid.
+// Repeats or cuts the example for other sizes; flips it, and halves floats, for other values. So valid
+// tokens, probabilities and lengths stay valid.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -7,7 +7,7 @@
 // Ownership; -> is a strong reference, ..> a weak one:
 //
 //   node of the first run's graph -> its hooks (SourceHooks) -> Recomputation -> the block's inputs
-//                                    its hooks -> SavedTensorHolder <.. Recomputation
+//   the same node                 -> its other hooks -> SavedTensorHolder <.. Recomputation
 //
 // So a node that is released releases its holder, and the last node releases the Recomputation.
 //

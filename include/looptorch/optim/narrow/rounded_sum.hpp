@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adds gradients to sums in bf16 or fp16, for UpdateInBackward<SumsInBf16>: adds in fp32 and rounds
-// stochastically, so that the sums have no bias. Takes one pass over the memory on a CPU, and for bf16 on
-// NVIDIA's GPUs; elsewhere some tensor operations.
+// stochastically, so that the sums have no bias. Takes one pass over the memory on a CPU, and on NVIDIA's
+// GPUs for bf16; otherwise several tensor operations.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matches names that Python's wrappers have changed: DataParallel and DDP add "module.", torch.compile
-// "_orig_mod.", FSDP and checkpoint_wrapper names of their own. transformers writes the prefix "model." if a
-// model was saved with its head. Include load_weights.hpp instead.
+// Matches names that Python's wrappers have changed: DataParallel and DDP add "module."; torch.compile adds
+// "_orig_mod."; FSDP and checkpoint_wrapper add their own. transformers writes the prefix "model." if a model
+// was saved with its head. Include load_weights.hpp instead.
 #pragma once
 
 #include <looptorch/base/tensors/tensor_map.hpp>
