@@ -18,7 +18,7 @@
 
 namespace looptorch::app::detail {
 
-/// Whether a value follows a flag.
+/// Says whether a flag has no value, needs one, or may have one.
 enum class Takes { nothing, value, value_or_nothing };
 
 /// A flag as the reader of words sees it.

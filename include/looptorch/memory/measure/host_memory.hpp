@@ -82,8 +82,8 @@ class HostMemory final : public c10::Allocator {
   /// Makes MemoryCounter read `device` instead of the CPU; null: the CPU again.
   static void set_device(Device* device) { device_.store(device, std::memory_order_release); }
 
-  /// Where a block would be if the run were on the simulated device: there as a result (`computed`), in host
-  /// memory, or there as a part of a batch, allocated on the copy stream (`copied`).
+  /// Where a block would lie in a run on the simulated device. `computed`: on the device, as an operator's
+  /// result. `host`: in host memory. `copied`: on the device, as a part of a batch, on the copy stream.
   enum class Place { computed, host, copied };
   [[nodiscard]] static Place place() { return place_; }
   /// Places this thread's blocks while it lives.
