@@ -3,7 +3,7 @@
 #
 # A room is a folder. The floors below say which top-level rooms a room may include; within and between all rooms, folders
 # in folders too, no chain of includes comes back to where it began. docs/architecture.md names where to begin in each.
-# No header has more than 320 lines, except tables.
+# No header has more than 320 lines, except tables, and no folder of an example more than 15 headers.
 set -euo pipefail
 
 cd "$1/include/looptorch"
@@ -72,4 +72,7 @@ tables='/(canonical_tables|unicode_ranges|plain_letters)\.hpp$'
 while read -r lines header; do
   [ "$lines" -le 320 ] || [[ $header =~ $tables ]] || fail "$header has $lines lines, more than 320: split it"
 done < <(find . ../../examples -name '*.hpp' -exec wc -l {} \;)
+while read -r headers folder; do
+  [ "$headers" -le 15 ] || fail "$folder has $headers headers, more than 15: make a folder of those that belong together"
+done < <(find ../../examples -name '*.hpp' -printf '%h\n' | sort | uniq -c)
 exit $status

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Records the sizes that zlib compresses texts to, for tests/unit/whisper/decoding/deflate_size_test.cpp.
+"""Records the sizes that zlib compresses texts to, for tests/unit/whisper/decoding/repetition/deflate_size_test.cpp.
 
 usage: python tests/parity/deflate_size.py
 

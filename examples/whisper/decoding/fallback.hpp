@@ -8,7 +8,7 @@
 #include <looptorch/base/text/trimmed.hpp>
 
 #include "decoding.hpp"
-#include "deflate_size.hpp"
+#include "repetition/deflate_size.hpp"
 
 #include <algorithm>
 #include <cstdint>

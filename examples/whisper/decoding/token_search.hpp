@@ -9,7 +9,7 @@
 #include <looptorch/base/random.hpp>
 
 #include "decoding_options.hpp"
-#include "repetition.hpp"
+#include "repetition/loop_begin.hpp"
 
 #include <torch/torch.h>
 

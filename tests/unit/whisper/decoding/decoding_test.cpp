@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests whisper/decoding: repetition
+// Tests whisper/decoding/repetition: loop_begin
 #include "support/precompiled.hpp"
 
 #include "../reference.hpp"

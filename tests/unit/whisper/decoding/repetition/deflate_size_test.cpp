@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The sizes were recorded from zlib by tests/parity/deflate_size.py.
-// Tests whisper/decoding: deflate_codes
+// Tests whisper/decoding/repetition: deflate_codes
 #include "support/precompiled.hpp"
 
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/base/random.hpp>
 
-#include <whisper/decoding/deflate_size.hpp>
+#include <whisper/decoding/repetition/deflate_size.hpp>
 
 #include <algorithm>
 #include <filesystem>
