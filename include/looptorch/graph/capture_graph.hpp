@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Records the work that a function issues to a device as a graph (base/device/device_graph.hpp). Used to
+// Records as a graph (base/device/device_graph.hpp) the work that a function issues to a device. Used to
 // capture micro-batches, the ends of windows, and functions of the user (captured_call.hpp).
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Serves policies that update parameters during backward (UpdateInBackward). Calls their hooks before each
-// backward and at the window's end. All policies get their call of `before_update` before the window's last
-// backward, since no gradients are left after it.
+// backward and at the window's end. Calls `before_update` of all policies before the window's last backward,
+// since no gradients are left after it.
 #pragma once
 
 #include <looptorch/base/error.hpp>
