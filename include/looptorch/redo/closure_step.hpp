@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. The
-// window's batches are kept, and the optimizer's closure runs over them with the parameters that it tries.
+// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. Keeps the
+// window's batches; the optimizer's closure runs over them for each set of parameters that the optimizer
+// tries.
 #pragma once
 
 #include <looptorch/base/error.hpp>
