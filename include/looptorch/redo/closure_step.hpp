@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. Keeps the
-// window's batches; the optimizer's closure runs over them for each set of parameters that the optimizer
-// tries.
+// window's batches, over which the optimizer's closure runs for each set of parameters that it tries.
 #pragma once
 
 #include <looptorch/base/error.hpp>

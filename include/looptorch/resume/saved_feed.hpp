@@ -2,7 +2,7 @@
 // Describes in a snapshot the batches of a fit and the position among them, and finds the position again when
 // a fit resumes. A position counts batches of the size with which the run began. If a resumed fit has another
 // batch size, data/loader/regrouping.hpp (with an example) converts the position, so that each window still
-// holds the same samples. It does so too if a `reproducible` run has another number of ranks.
+// holds the same samples. The position is also converted if a `reproducible` run has another number of ranks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Takes a run's snapshots and resumes a fit from one, by SnapshotCode; read this header first.
-// take_snapshot.hpp and resume.hpp do the work; state/snapshot/ reads and writes the files. Only policies
-// that declare `takes_snapshots`, such as SnapshotEvery, include this header, so other programs do not
-// compile it.
+// Takes a run's snapshots (take_snapshot.hpp) and resumes a fit from one (resume.hpp); read this header
+// first. state/snapshot/ reads and writes the files. Only policies that declare `takes_snapshots`, such as
+// SnapshotEvery, include this header, so other programs do not compile it.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

@@ -8,7 +8,7 @@
 //   window.total_steps            steps of the fit, if known
 //   window.batches                number of batches
 //   window.batch.N                batch N (batch_state)
-//   window.place.N                number and samples of batch N
+//   window.place.N                number of batch N in the epoch, and its samples
 //   window.random.N               random generators before batch N, if micro-batches are seeded
 //   window.found.*                the finding when the bundle was written
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Throws if a policy such as StopEarly waits for a metric that no Validate publishes, as after a typing
 // error. Throws before the first step if the Validate's measure declares its metrics or returns a single
-// number. Otherwise throws after an evaluation, which shows the names.
+// number. Otherwise an evaluation has to show the names first.
 #pragma once
 
 #include <looptorch/loop/compose/measure.hpp>

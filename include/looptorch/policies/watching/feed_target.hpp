@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines where LogMetrics sends a fit's numbers: to RunFiles, the metric files and the page, through the log
-// that writes them (FeedTarget). A Trainer's next fit takes over the RunFiles, so that it need not read the
+// Defines where LogMetrics sends a fit's numbers. RunFiles holds the metric files and the page; FeedTarget
+// adds the log that writes them. A Trainer's next fit takes over the RunFiles, so that it need not read the
 // files of the run so far.
 #pragma once
 
