@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks that the tensors of a sample have the types and sizes that the model takes, and defines the error
-// for others, DataError. Data are checked as they are read, so that an error names file and line.
+// Checks that the tensors of a sample have the types and sizes that the model takes; throws DataError,
+// defined here, if not. Data are checked as they are read, so that an error names file and line.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sums gradients in a fixed order, for the same bits on any number of ranks (DataParallel::reproducible). A
-// window is divided into chunks, whose gradients are added as a binary tree: neighbouring chunks first, then
-// neighbouring sums. Holds at most log2(chunks of this rank) sums besides the current gradients. Makes no
-// more additions than accumulating in backward does.
+// Sums gradients in a fixed order, so that the sum has the same bits on any number of ranks
+// (DataParallel::reproducible). A window is divided into chunks, whose gradients are added as a binary tree:
+// neighbouring chunks first, then neighbouring sums. Holds at most log2(chunks of this rank) sums besides the
+// current gradients. Makes no more additions than accumulating in backward does.
 #pragma once
 
 #include <ATen/TensorOperators.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Implements the loop's interface Ranks (loop/ranks.hpp) on a process group: reduces numbers by Gloo, sums
-// gradients in buckets, shards optimizers and runs SyncBN. DataParallel makes one GroupRanks for
-// its Trainer, which begins and ends each fit with it.
+// gradients in buckets, shards optimizers and runs SyncBN. DataParallel makes one GroupRanks for its Trainer.
 #pragma once
 
 #include <looptorch/base/error.hpp>

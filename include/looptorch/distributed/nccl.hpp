@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. RankReductions
-// (losses, weights, vetoes) still go by Gloo. NCCL blocks without a limit while it connects, and its kernels
-// wait on the device for ranks that are gone: functions here bound both. Has not run on a GPU.
+// Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. Losses, weights
+// and vetoes (RankReduction) still go by Gloo. NCCL may block for ever while it connects, and in kernels that
+// wait for a rank that is gone; the functions here limit both waits. Has not run on a GPU.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the address at which the other ranks reach this machine. The machine's name does not show it:
-// Debian's /etc/hosts maps the name to 127.0.1.1, and in a container it often has no address at all.
+// Finds the address at which the other ranks reach this machine. Looking up the machine's own name is not
+// enough: Debian's /etc/hosts maps it to 127.0.1.1, and in a container it often has no address at all.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>

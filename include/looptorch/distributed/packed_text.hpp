@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Packs texts into byte tensors of one size, which ranks can gather: 8 bytes with the length, then the text.
+// Packs texts into byte tensors of one size, so that ranks can gather them: 8 bytes for the length, then the
+// text.
 #pragma once
 
 #include <ATen/core/Tensor.h>

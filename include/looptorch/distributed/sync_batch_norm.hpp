@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Makes every BatchNorm module take its statistics over all ranks, as PyTorch's SyncBatchNorm does; LibTorch
-// has none. The model does not change: a SyncBatchNormScope replaces, while it lives, LibTorch's batch_norm,
-// which these modules call, at the dispatcher's autograd keys. Outside of a micro-batch on several ranks,
-// LibTorch's own code runs.
+// has no such module. The model does not change. While a SyncBatchNormScope exists, looptorch's function
+// replaces LibTorch's batch_norm at the dispatcher's autograd keys. Outside of a micro-batch on several
+// ranks, this function calls LibTorch's.
 #pragma once
 
 #include <looptorch/base/error.hpp>

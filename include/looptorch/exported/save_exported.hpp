@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Writes an ExportedModel to a .pt2 after training. The new file is a copy of the one that was read, with the
-// model's current weights, so Python's torch.export.load reads both in the same way.
+// model's current weights. Python's torch.export.load reads both files in the same way.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines Flops: a number of floating-point operations for each type, such as fp32, TF32 and bf16. They
-// are counted separately, since a GPU's peak differs between types.
+// Defines Flops: a number of floating-point operations for each type, such as fp32, TF32 and bf16. Types are
+// counted separately, since a GPU's peak differs between them.
 #pragma once
 
 #include <array>

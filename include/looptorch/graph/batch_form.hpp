@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Describes a batch by a text, its form; batches of equal form can share a CUDA graph. The form has each
-// tensor's shape, strides and type, and the values that are not tensors, which a captured graph would repeat
-// from its first batch. An objective with `weight(batch)` promises to use these values for the loss's weight
-// only; the form then leaves them out.
+// tensor's shape, strides and type. It also has the values that are not tensors, which a captured graph would
+// repeat from its first batch. An objective with a function `weight(batch)` promises to use these values for
+// the loss's weight only; the form then leaves them out.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records the work that a function issues as a device's graph. Used by captures of training and of calls.
+// Records as a graph (base/device/device_graph.hpp) the work that a function issues to a device. Used to
+// capture micro-batches, the ends of windows, and functions of the user (captured_call.hpp).
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lists every reason why CaptureGraphs runs a micro-batch, or the end of a window, eagerly. docs/errors.md
-// says what to do about each; tests/docs/graph_reasons.sh compares the two.
+// says what to do about each reason; tests/docs/graph_reasons.sh compares this list with the page's.
 #pragma once
 
 namespace looptorch::detail::graph_reasons {

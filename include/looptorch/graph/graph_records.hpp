@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Defines what a Trainer remembers of its graphs; micro_batch_graphs.hpp stores it. MicroBatchGraph is the
-// record of one form of micro-batch (shapes, types and values on the host), EndGraph that of the end of an
-// update's window. LossBuffers is memory in which graphs sum losses. GraphAssumptions detects changes of the
-// model that make graphs invalid, and GraphCounts counts how micro-batches ran.
+// record of one form of micro-batch (shapes, types and values on the host). EndGraph is the record of the end
+// of one update's window. LossBuffers is memory in which graphs sum losses. GraphAssumptions detects changes
+// of the model that make graphs invalid, and GraphCounts counts how micro-batches ran.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

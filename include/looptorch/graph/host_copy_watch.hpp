@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Refuses to record copies between host and device. CUDA records a copy that does not wait with its address
-// on the host, where each replay would read, or overwrite, what lies there by then. capture_graph
-// (capture_graph.hpp) watches all that it records.
+// Refuses to capture copies between host and device. A graph would keep the copy's address in host memory,
+// and each replay would read or overwrite whatever lies there by then. capture_graph.hpp applies this check
+// to all that it records.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Captures one form of micro-batch (graphed_micro_batch.hpp) as a graph. Records forward and backward on
-// copies of the batch's tensors, which each replay fills anew; a capture itself computes nothing. If it
-// fails, marks the form as refused, and restores the gradients and the random generator.
+// copies of the batch's tensors, which each replay fills anew; a capture itself computes nothing. If the
+// capture fails, marks the form as refused, and restores the gradients and the random generator.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

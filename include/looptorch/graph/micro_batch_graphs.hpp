@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Stores a Trainer's graphs, and the memory that they read and write. There is a graph for each form of
-// micro-batch, and one for each update's end of a window. graphed_micro_batch.hpp describes their life cycle.
+// Stores a Trainer's graphs, and the memory that they read and write. There is one graph per form of
+// micro-batch, and one per update for the end of its window. graphed_micro_batch.hpp describes the graphs'
+// life cycle.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

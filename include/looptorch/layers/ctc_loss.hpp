@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes the CTC loss (Graves et al. 2006) without a wait for the device, so a graph can capture it;
-// LibTorch's CTC loss copies the lengths to the host in each forward. On NVIDIA's GPUs, forward and backward
-// take one kernel each; in fp64 and on other accelerators, some tensor operations per frame. A CPU runs
-// LibTorch's CTC loss.
+// Computes the CTC loss (Graves et al. 2006) without a wait for the device, so that a CUDA graph can contain
+// it; LibTorch's CTC loss copies the lengths to the host in each forward. On NVIDIA's GPUs, forward and
+// backward take one kernel each. For fp64 and on other accelerators they take some tensor operations per
+// frame. A CPU runs LibTorch's CTC loss.
 //
 // Shapes: T frames, N clips, C classes, L labels, S = 2L + 1 states: labels with blanks around each.
 #pragma once

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Computes a Transformer's feed-forward layer, x + down(gelu(up(norm(x)))), as one node of autograd in place
-// of five; also a Conformer's, with SiLU, dropout and a factor, in place of eight. In a block of
-// CheckpointMode::light the node saves x and the first matmul's result, and computes norm and activation
-// again in backward. Its results, gradients and random numbers equal those of the separate layers bit for
-// bit, except that the gradient of an x that is used again after the layer is summed in another order.
+// Computes a Transformer's feed-forward layer, x + down(gelu(up(norm(x)))), as one node of autograd instead
+// of five. A Conformer's layer, which has SiLU, dropout and a factor, is also one node, instead of eight. In
+// a block of CheckpointMode::light the node saves x and the first matmul's result, and computes norm and
+// activation again in backward. Results, gradients and random numbers equal those of the separate layers bit
+// for bit. The one exception is the gradient of an x that is used again after the layer: it is summed in
+// another order.
 //
 // Shapes: D width of the model, F width between the matmuls.
 #pragma once

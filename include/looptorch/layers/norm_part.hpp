@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Implements layer normalisation as the first step of the custom autograd nodes in norm_heads.hpp and
-// feed_forward.hpp. In a block of CheckpointMode::light these nodes save their input and the results of their
-// matmuls, and normalise again in backward, so the block need not run a second time. Calls the same kernels
-// as at::layer_norm.
+// feed_forward.hpp. Calls the same kernels as at::layer_norm. In a block of CheckpointMode::light these nodes
+// save their input and the results of their matmuls, and normalise again in backward. So the block need not
+// run a second time.
 #pragma once
 
 #include <looptorch/layers/linear_node.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes linear layers that share an input by one matmul, and its gradients, as a part of autograd nodes
-// (linear_node.hpp, norm_heads.hpp, feed_forward.hpp). Also splits the result by layer and head.
+// Computes linear layers of one input as one matmul, forward and backward, for the autograd nodes in
+// linear_node.hpp, norm_heads.hpp and feed_forward.hpp. Also splits the result by layer and head.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Defines ExamineContext, the argument of the hook `examine`, which the loop calls between before_update and
-// the optimizer's step. It says whether the window's loss or gradients are NaN or infinite. Through it a
-// policy such as Autopsy reruns the window with every operator traced, and ends the fit with what the rerun
-// found.
+// the optimizer's step. The context says whether the window's loss or gradients are NaN or infinite. Through
+// it a policy such as Autopsy reruns the window with every operator traced, and ends the fit with what the
+// rerun found.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

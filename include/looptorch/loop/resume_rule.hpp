@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines how a resumed run treats a policy that differs from the snapshot. Each policy declares its own
-// rule; resume/differences.hpp has the rules for model, optimizers and data.
+// Defines what a resumed run does about a policy that was added or removed since the snapshot, or that cannot
+// load its state. Each policy declares its own rule; resume/differences.hpp has the rules for model,
+// optimizers and data.
 #pragma once
 
 namespace looptorch {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Looks up rows of an embedding, with a cheaper backward than torch::nn::Embedding's. Adds directly to the
+// Looks up rows of an embedding, with a cheaper backward than torch::nn::Embedding's: it adds directly to the
 // looked-up rows of an existing gradient. torch::nn::Embedding makes a gradient for the whole vocabulary each
 // time: 80 MB for Whisper tiny, most of it zeros.
 #pragma once

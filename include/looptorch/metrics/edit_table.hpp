@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Computes the table of Levenshtein's edit distance, from which edit_alignment.hpp reads an alignment.
-// Neighbouring cells differ by -1, 0 or 1, so a row takes two bits a cell, and 64 cells are computed at once
+// Neighbouring cells differ by -1, 0 or 1. So a row takes two bits a cell, and 64 cells are computed at once
 // (Myers 1999, Hyyrö 2003). For long texts only some rows are kept; the other rows are recomputed as the
 // alignment is read from its end.
 #pragma once

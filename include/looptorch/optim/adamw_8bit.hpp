@@ -2,8 +2,8 @@
 // AdamW with moments of 8 bits (narrow/block_codes.hpp), for weights in fp32, bf16 or fp16: 2 bytes per
 // parameter where FusedAdamW keeps 8. Runs end within noise of AdamW's loss. On a CPU a step takes about as
 // long as FusedAdamW's. On NVIDIA's GPUs it is one kernel per group; on other accelerators, and for fp64
-// weights, some fifty tensor operations per parameter. The same pass divides by the window's weight (and by
-// the loss scale for fp16 weights), clips, and skips an overflowed step.
+// weights, some fifty tensor operations per parameter. Dividing by the window's weight (for fp16 weights also
+// by the loss scale), clipping and skipping an overflowed step need no pass of their own.
 #pragma once
 
 #include <looptorch/optim/fused/adam_rule.hpp>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // AdamW for weights in bf16 or fp16, with moments in bf16: 6 bytes per parameter in all, where plain AdamW
-// takes 12 (fp32 weights and moments). Most updates are smaller than half a bf16 step (0.4 % of the weight),
-// so rounding to the nearest would lose them. This optimizer rounds stochastically. With `exact` it instead
-// stores what rounding to bf16 loses, in 2 bytes more. The same kernel divides by the window's weight (and by
-// the loss scale for fp16 weights), clips, and skips an overflowed step.
+// takes 12 (fp32 weights and moments). Most updates are smaller than half the spacing of bf16 numbers (0.2 to
+// 0.4 % of the weight), so rounding to the nearest would lose them. This optimizer rounds stochastically.
+// With `exact` it instead stores what rounding to bf16 loses, in 2 bytes more. Dividing by the window's
+// weight (for fp16 weights also by the loss scale), clipping and skipping an overflowed step need no kernel
+// of their own.
 #pragma once
 
 #include <looptorch/optim/fused/adam_rule.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Adam, one kernel per parameter group (at::_fused_adam_), with torch.optim.Adam's numbers. For weight decay
-// prefer FusedAdamW: Adam adds the decay to the gradient and so divides it by the root of the second moment.
-// Speed, memory and skipped steps are as described in fused_adamw.hpp.
+// Adam by one kernel per parameter group (at::_fused_adam_), with the results of torch.optim.Adam. For weight
+// decay prefer FusedAdamW: Adam adds the decay to the gradient and so divides it by the root of the second
+// moment. Speed, memory and skipped steps are as described in fused_adamw.hpp.
 #pragma once
 
 #include <looptorch/optim/fused/adam_rule.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW, one kernel per parameter group (at::_fused_adamw_), with torch.optim.AdamW's numbers; on a CPU and
-// on CUDA several times faster than torch::optim::AdamW. The same kernel divides by the window's weight,
-// applies the clipping factor, and skips an overflowed step, without a wait for the device. Memory: two
-// moments per parameter, from its first gradient on.
+// Implements AdamW with one kernel per parameter group (at::_fused_adamw_). Results are those of
+// torch.optim.AdamW; on a CPU and on CUDA it is several times faster than torch::optim::AdamW. The kernel
+// also divides gradients by the window's loss weight, applies the clipping factor, and skips an overflowed
+// step, without a wait for the device. Memory: two moments per parameter, from its first gradient on.
 #pragma once
 
 #include <looptorch/optim/fused/adam_rule.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// SGD with momentum, one kernel per parameter group (at::_fused_sgd_), with torch.optim.SGD's numbers. The
-// same kernel divides by the window's weight, applies the clipping factor, and skips an overflowed step.
-// Memory: one buffer per parameter with momentum, none without.
+// Implements SGD with momentum, with one kernel per parameter group (at::_fused_sgd_). Results are those of
+// torch.optim.SGD. The kernel also divides gradients by the window's loss weight, applies the clipping
+// factor, and skips an overflowed step. Memory: one buffer per parameter with momentum, none without.
 #pragma once
 
 #include <looptorch/base/error.hpp>

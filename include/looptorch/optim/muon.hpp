@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Muon (Jordan 2024; Liu et al. 2025, arXiv:2502.16982), with torch.optim.Muon's numbers. It orthogonalises a
-// matrix's momentum by Newton-Schulz steps in bf16, so that the update has the same size in all directions.
-// Use it for matrices and convolutions of hidden layers; embeddings, heads, biases and norms belong in a
-// group with `adamw`. Keeps 4 bytes per parameter, half of AdamW's moments. Each Newton-Schulz step takes
-// three matmuls. On a device, matrices of one shape are updated together, so that the host issues few
-// kernels.
+// Muon (Jordan 2024; Liu et al. 2025, arXiv:2502.16982), an optimizer for the matrices and convolutions of
+// hidden layers, with the results of torch.optim.Muon. Muon orthogonalises a matrix's momentum by
+// Newton-Schulz steps in bf16, of three matmuls each, so that the update has the same size in all directions.
+// Embeddings, heads, biases and norms belong in a parameter group with `adamw`. Keeps 4 bytes per parameter,
+// half of AdamW's moments. On a device, matrices of one shape are updated together, so that the host issues
+// few kernels.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -3,7 +3,7 @@
 // averages. Averages are often better and always steadier than the last weights. Use it for generators of
 // images and speech, for long runs at a high learning rate, and for steady evaluations. Costs memory for a
 // second set of weights, on the device or on the host, and one pass over the weights for each averaged
-// update. Evaluation copies nothing, unless the averages lie on the host.
+// update. Evaluation copies nothing, unless the averages lie on the host or the weights have 16 bits.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Sets LibTorch's process-wide switches for speed and reproducibility for a run, and restores them after it:
-// TF32, cuDNN's search for the fastest algorithm, deterministic algorithms, the kernels of attention. Costs
-// nothing per step by itself; docs/policies says what the switches cost or save.
+// Sets LibTorch's process-wide switches for a run, and restores them after it: TF32, cuDNN's search for the
+// fastest algorithm, deterministic algorithms, and the kernels of attention. Use it for speed or for
+// reproducible results. Costs nothing per step by itself; docs/policies/precision.md says what the switches
+// cost or save.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Empties the caching allocator every K steps or micro-batches, between windows. Use it when inputs of ever
-// new sizes fragment the cache, or when another process needs the memory. Costs a wait for the device and
-// fresh allocations after it. Against fragmentation alone, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-// is better.
+// Empties the caching allocator every K steps or micro-batches, at the end of a window. Use it when inputs of
+// ever new sizes fragment the cache, or when another process needs the memory. Costs a wait for the device
+// and fresh allocations after it. Against fragmentation alone,
+// PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True is better.
 #pragma once
 
 #include <looptorch/base/error.hpp>

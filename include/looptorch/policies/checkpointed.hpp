@@ -2,7 +2,7 @@
 // Activation checkpointing: layers save only their inputs for backward, which runs them a second time. Saves
 // most of a deep model's activation memory for one more forward of these layers: 9 to 36 % of a step. Write
 // `Checkpointed<Layer>` for `Layer` in the model; parameter names, and so saved weights, stay the same. List
-// `Checkpointed<Layer>{}` in the Trainer to set options, or within When to switch it off.
+// `Checkpointed<Layer>{}` in the Trainer to set options, or within `When` to switch it on and off.
 //
 //   struct EncoderImpl : torch::nn::Module {
 //     std::vector<lt::Checkpointed<EncoderLayer>> layers;

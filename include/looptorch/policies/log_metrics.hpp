@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Logs the metrics of each step to a folder: metrics.jsonl, metrics.csv, TensorBoard's event files and
 // report.html. A separate thread writes; training never waits for a file or a device, and spends less than a
-// microsecond per metric. Not part of policies.hpp, since its files take compile time: include it by name.
+// microsecond per metric. Not part of policies.hpp, since its headers take long to compile: include it by
+// name.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

@@ -2,9 +2,10 @@
 // Calls a callable as a hook, for work too small for a policy of its own. The callable's parameter selects
 // the hook:
 //   On{kClip, [](UpdateContext& update) {...}}      before an update: kPrepare, kCheck, kClip, kUpdate
-//   On{kObserve, [](UpdateContext& update) {...}}   after it: kEvaluate, kSchedule, kAverage, kObserve
-//   On{kObserve, [](WindowContext& window) {...}}   at the end of a window; EpochContext&: of an epoch
-// The phase decides when the callable runs among other policies.
+//   On{kObserve, [](UpdateContext& update) {...}}   after an update: kEvaluate, kSchedule, kAverage, kObserve
+//   On{kObserve, [](WindowContext& window) {...}}   at the end of a window
+//   On{kObserve, [](EpochContext& epoch) {...}}     at the end of an epoch
+// The phase (kClip, kObserve) decides when the callable runs among other policies.
 #pragma once
 
 #include <looptorch/loop/context.hpp>

@@ -2,7 +2,7 @@
 // Writes a trace of some steps, for chrome://tracing and Perfetto. The trace shows LibTorch's operators
 // within the loop's phases and each policy's hooks. Use it to see what a slow step waits for. Steps without a
 // trace cost a comparison for each phase and hook. Not part of policies.hpp, since the profiler's header
-// takes compile time: include it by name.
+// takes long to compile: include it by name.
 #pragma once
 
 #include <looptorch/base/error.hpp>

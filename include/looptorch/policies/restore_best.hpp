@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Ends the fit with the weights that had the best value of a metric, instead of the last ones. Copies the
-// weights to the host whenever the metric improves: costs as much host memory as they take, and no device
-// memory. Use it if the program continues with the best model; SnapshotEvery keeps best models on disk.
+// weights to the host whenever the metric improves: costs as much host memory as the weights take, and no
+// device memory. Use it if the program continues with the best model; SnapshotEvery keeps best models on
+// disk.
 #pragma once
 
 #include <looptorch/base/error.hpp>

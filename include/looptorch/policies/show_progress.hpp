@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Shows epoch, step, loss, learning rates, samples per second, the time left and, with a loader, the share of
-// time spent waiting for data. On a terminal it rewrites one line; to a pipe, a file, in a shell's background
-// or with TERM "dumb" it writes plain lines. Each epoch adds a line with the published metrics. Reads the
-// loss, and so waits for the device, only when it writes.
+// time spent waiting for data. On a terminal it rewrites one line. It writes plain lines to a pipe or a file,
+// in a shell's background, and if TERM is "dumb". Each epoch adds a line with the published metrics. Reads
+// the loss, and so waits for the device, only when it writes.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

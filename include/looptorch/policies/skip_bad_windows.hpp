@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Skips windows whose loss is NaN, infinite or far above the others, and reports their samples, so one
+// Skips windows whose loss is NaN, infinite or far above the others, and reports their samples, so that one
 // damaged sample does not end a long run. Costs a copy of the model's buffers per window, and on a device a
 // wait for each update's loss.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Evaluates within fit and publishes the results as named metrics, for schedules, early stopping, snapshots
-// and progress lines. Costs one pass over its batches per evaluation. Use it to measure held-out data during
-// training.
+// Evaluates the model during a fit, on held-out batches, and publishes the results as named metrics: for
+// schedules, early stopping, snapshots and progress lines. Costs one pass over these batches per evaluation.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

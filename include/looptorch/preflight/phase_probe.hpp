@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits the memory of dry steps by phase, without a policy such as WatchMemory. Backward counts as begun
-// with the first backward function that LibTorch reports.
+// Measures the memory of a preflight's dry steps by phase, without a policy such as WatchMemory. The backward
+// phase begins with the first backward function that LibTorch reports.
 #pragma once
 
 #include <looptorch/memory/measure/memory_counter.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes every `Checkpointed` layer of a model recompute its activations until the end of a scope. In such a
-// scope a preflight tries whether the run then fits.
+// Makes every `Checkpointed` layer of a model recompute its activations until the end of a scope. A preflight
+// uses it to try whether the run then fits.
 #pragma once
 
 #include <looptorch/memory/recompute/bypass.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Names the changes that a preflight tries if a run does not fit, as its report shows them. By default the
-// names are policies to list, such as `Autocast<bf16>{}`; a program sets the names of its flags instead.
+// Names the changes that a preflight tries if a run does not fit, for its report. By default the names are
+// policies to list, such as `Autocast<bf16>{}`; a program may set the names of its flags instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tries whether a run fits into memory: as it is, with a change, or with smaller micro-batches, of which it
-// finds the largest that fit. A trial is some dry steps, after which the run is restored.
+// Tries whether a run fits into memory: unchanged, or with a change that saves memory. Also finds the largest
+// micro-batches that fit. A trial runs some dry steps and then restores the run.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Gathers on every rank the samples that the loaders of all ranks have skipped in a fit, since each loader
-// knows only those of its own shard.
+// Gathers on every rank the samples that the loader of any rank has skipped in a fit. A loader knows only the
+// skipped samples of its own shard.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Makes an update on several ranks, after the gradients have been summed. A veto on one rank becomes a veto
-// on all. With sharded optimizers, policies see the gradients of this rank's shard (all of them in a
-// `reproducible` run), the optimizer updates this shard of the parameters, and the rank then gathers the
-// others' shards.
+// on all. With a sharded optimizer, a rank updates its own shard of the parameters and then gathers the
+// others' shards. Policies then see the gradients of this rank's shard, or all gradients in a `reproducible`
+// run.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

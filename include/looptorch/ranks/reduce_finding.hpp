@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Makes all ranks report the same cause of a NaN. Before, each rank has searched its own micro-batches
-// (redo/traced_rerun.hpp); here the ranks choose the result of one rank, the first that has found a cause.
-// Under SyncBN a NaN spreads to all ranks, so a rank whose own operator made it goes first. Costs two small
-// collectives, only in a window with a NaN.
+// Tells all ranks the cause of a NaN. Each rank has searched its own micro-batches before
+// (redo/traced_rerun.hpp). A rank that has found a cause keeps it; the others get that of the first rank that
+// has one. Under SyncBN a NaN spreads to all ranks, so a rank whose own operator made it takes precedence.
+// All ranks then end with the same error. Costs two small collectives, only in a window with a NaN.
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Exchanges among ranks what a fit's beginning, its end or an evaluation needs: one small collective each.
+// Exchanges among ranks what they need to begin and end a fit and to evaluate, with one small collective
+// each.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. The
-// window's batches are kept, and the optimizer's closure runs over them with the parameters that it tries.
+// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. Keeps the
+// window's batches, over which the optimizer's closure runs for each set of parameters that it tries.
 #pragma once
 
 #include <looptorch/base/error.hpp>

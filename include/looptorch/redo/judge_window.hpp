@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Lets policies judge a window before its update. The hook `on_window_loss` decides by the losses whether to
-// skip it. The hook `examine`, once gradients are unscaled, finds what is wrong with loss or gradients. On a
-// device each hook costs a wait for the loss. make_update (loop/step/update_step.hpp) calls both.
+// Lets policies judge a window before its update. The hook `on_window_loss` may skip the window because of
+// its losses. The hook `examine` runs once gradients are unscaled, and finds what is wrong with loss or
+// gradients. On a device each hook costs a wait for the loss. make_update (loop/step/update_step.hpp) calls
+// both.
 #pragma once
 
 #include <looptorch/base/error.hpp>

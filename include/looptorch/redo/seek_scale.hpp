@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the first loss scale. Until one update has been applied, a window whose gradients overflow is rolled
-// back and rerun at a lower scale, so that no sample is lost. During that time batches are kept, and the host
-// waits for the gradients.
+// Finds the first loss scale for fp16. Until one update has been applied, a window whose gradients overflow
+// is rolled back and rerun at a lower scale, so that no sample is lost. During that time batches are kept,
+// and the host waits for the gradients.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

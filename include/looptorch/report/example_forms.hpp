@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts a run's examples (texts, pictures, sounds, distributions): for report.html to JSON with data in
-// base64, for TensorBoard to events.
+// Converts a run's examples (texts, pictures, sounds, distributions) to JSON with data in base64, for
+// report.html, and to events, for TensorBoard.
 #pragma once
 
 #include <looptorch/base/example.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Read this header first: MetricLog writes a run's metrics on a thread of its own. The training thread hands
-// rows over and never waits. A metric goes from LogMetrics (policies/) to MetricLog, and from there to
-// MetricFiles (CSV, JSON Lines, TensorBoard) and RunReport (report.html).
+// Writes a run's metrics on a thread of its own; read this header first. The training thread hands rows over
+// and never waits. A metric goes from LogMetrics (policies/) to MetricLog, and from there to MetricFiles
+// (CSV, JSON Lines, TensorBoard) and RunReport (report.html).
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes report.html, a page with a run's curves, epochs, times, warnings and facts, which loads no other
-// file. Each metric gets a curve without a change to this file. Only metrics named `time/...`, the seconds of
-// each phase, get none: the page shows them as shares of the time.
+// file. Every metric gets a curve, so a new metric needs no change to this file. Only the seconds of each
+// phase (`time/...`) have no curve: the page shows them as shares of the time.
 #pragma once
 
 #include <looptorch/base/error.hpp>

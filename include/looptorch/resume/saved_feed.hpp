@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Describes in a snapshot the batches of a fit and the position among them, and finds that position again
-// when a fit resumes. Positions count batches of the size with which the run began. If the resumed fit has
-// another batch size, or a reproducible run another number of ranks, data/loader/regrouping.hpp (with an
-// example) converts the position, so that each window still holds the same samples.
+// Describes in a snapshot the batches of a fit and the position among them, and finds the position again when
+// a fit resumes. A position counts batches of the size with which the run began. If a resumed fit has another
+// batch size, data/loader/regrouping.hpp (with an example) converts the position, so that each window still
+// holds the same samples. The position is also converted if a `reproducible` run has another number of ranks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

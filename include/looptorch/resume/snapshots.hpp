@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Read this header first. SnapshotCode takes a run's snapshots (take_snapshot.hpp) and resumes a fit from one
-// (resume.hpp); state/snapshot/ reads and writes the files. Only policies that declare `takes_snapshots`,
-// such as SnapshotEvery, include this header, so other programs do not compile it.
+// Takes a run's snapshots (take_snapshot.hpp) and resumes a fit from one (resume.hpp); read this header
+// first. state/snapshot/ reads and writes the files. Only policies that declare `takes_snapshots`, such as
+// SnapshotEvery, include this header, so other programs do not compile it.
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

@@ -8,9 +8,12 @@
 //   averaged.*      which tensors of the state are averages
 //   modes.*         modules in eval mode
 //   random.*        random generators
-//   loader.*        the loader's identity and position
-//   micro_batches, batch_size, stopped
-//   ranks           their number, in a run that is `reproducible`
+//   loader.*        what identifies the loader and its data
+//   stream.*        the position and state of data that are a stream
+//   micro_batches   number of micro-batches in a window
+//   batch_size      number of samples in a batch, if known
+//   stopped         why the fit was stopped, if it was
+//   ranks           number of ranks, in a run that is `reproducible`
 #pragma once
 
 #include <looptorch/base/device/random_states.hpp>

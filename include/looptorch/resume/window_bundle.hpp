@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Saves one window for replay, as a bundle: a snapshot of the run before one update learnt from the window,
-// with the window's batches. A bundle is written as a whole or not at all and verified when it is read, as
-// all snapshots are. Its keys in the snapshot's StateDict `state`:
+// Saves one window for replay, as a bundle: a snapshot of the run before an update learnt from the window,
+// with the window's batches. Like all snapshots, a bundle is written as a whole or not at all, and verified
+// when it is read. Its keys in the snapshot's StateDict `state`:
 //
-//   window.update, window.pieces, window.batches, window.batch.N (batch_state), window.place.N (number
-//   and samples of batch N), window.epoch, window.total_steps (of the fit, if known), window.found.* (the
-//   finding when it was written), window.ranks (their number, if there are several), window.random.N
-//   (generators before batch N, if micro-batches are seeded)
+//   window.update, window.epoch   number of the update and of the epoch
+//   window.pieces, window.ranks   number of pieces of a micro-batch; of ranks, if there are several
+//   window.total_steps            steps of the fit, if known
+//   window.batches                number of batches
+//   window.batch.N                batch N (batch_state)
+//   window.place.N                number of batch N in the epoch, and its samples
+//   window.random.N               random generators before batch N, if micro-batches are seeded
+//   window.found.*                the finding when the bundle was written
 #pragma once
 
 #include <looptorch/autopsy/finding.hpp>

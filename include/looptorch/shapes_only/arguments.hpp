@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads an operator's arguments by the names in its schema, for kernels that only allocate
-// (skipped_kernels.hpp). Also decides which tensors are virtual: kernels do not compute with them.
+// (skipped_kernels.hpp). Also decides which tensors are virtual, that is, have meaningless values
+// (virtual_blocks.hpp): kernels do not compute with them.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Replaces the kernels of element-wise arithmetic and reductions with ones that compute nothing: they
-// allocate the results and the copies of the real kernels. LibTorch's functions for the meta device give the
-// results' shapes.
+// allocate the results, and the copies that the real kernels would make. LibTorch's functions for the meta
+// device give the results' shapes.
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Simulates LibTorch's caching allocator for CUDA with its default options
-// (c10/cuda/CUDACachingAllocator.cpp), to know what a run would reserve. Sizes are multiples of 512 bytes.
-// Sizes up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones from
-// segments in steps of 2 MiB. Each stream has a pool, in which blocks are found by best fit, split and
-// merged.
+// (c10/cuda/CUDACachingAllocator.cpp), to tell what a run would reserve on a GPU. Sizes are multiples of 512
+// bytes. Sizes up to 1 MiB come from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger
+// ones from segments in steps of 2 MiB. Each stream has a pool, in which blocks are found by best fit, split
+// and merged.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

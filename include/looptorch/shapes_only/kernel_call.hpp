@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// For ShapesOnly on a CPU: measures the memory that an operator's real kernel takes besides its results
+// Measures, for ShapesOnly on a CPU, the memory that an operator's real kernel takes besides its results
 // (workspace.hpp). Runs the kernel on a few samples of zeros, and extrapolates to all samples.
 #pragma once
 

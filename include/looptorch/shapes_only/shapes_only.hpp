@@ -3,8 +3,8 @@
 // While a ShapesOnly lives, the CPU's allocator gives virtual memory for large blocks (virtual_blocks.hpp),
 // and a dispatch key intercepts each operator, so that slow kernels only allocate (skipped_kernels.hpp).
 // Sizes, order and number of blocks are those of a real run, and HostMemory counts them. Numbers in large
-// tensors are meaningless. Indices and masks computed from them are zeros, so what a computed mask selects is
-// empty, and solvers accept singular matrices. A training step of a model of 25 GB takes seconds.
+// tensors are meaningless. Indices and masks computed from them are zeros, so a selection by such a mask is
+// empty. Solvers accept singular matrices. A training step of a model of 25 GB takes seconds.
 //
 //   const lt::ShapesOnly shapes_only;
 //   Net net;                                // of any size

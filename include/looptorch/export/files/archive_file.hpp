@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Passes the bytes of LibTorch's zip writers to an AtomicFile, for .pt2 and TorchScript files. If writing
-// fails, an older file of the same name stays unchanged.
+// Lets LibTorch's zip writers write .pt2 and TorchScript files through an AtomicFile: if writing fails, an
+// older file of the same name stays unchanged.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes an exported program to a .pt2, torch.export's archive. torch.export.load reads it, and passes it on
-// to AOTInductor and the ONNX exporter.
+// Writes an exported program to a .pt2, torch.export's archive. torch.export.load reads the file, for Python,
+// AOTInductor and the ONNX exporter.
 #pragma once
 
 #include <looptorch/base/error.hpp>

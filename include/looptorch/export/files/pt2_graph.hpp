@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts a program's nodes and tensors to torch.export's JSON. Does not decompose operators: composite and
-// in-place ones are written as the model called them (verifier "TRAINING"), and readers decompose them.
+// in-place operators are written as the model called them, in torch.export's "TRAINING" dialect. Readers
+// decompose them.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts single values to torch.export's JSON, schema version 8: dtypes to their codes, devices, sizes to
-// sympy expressions, metadata of tensors.
+// Converts single values to torch.export's JSON, schema version 8: dtypes, memory formats, devices, sizes,
+// and the metadata of tensors. A size that depends on dynamic sizes becomes a sympy expression.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a TorchScript module that holds a model's weights by their names, without code. The tracer records a
-// graph into it, and torchscript_file.hpp writes one into it. It shares the tensors with the model.
+// Makes a TorchScript module of a model's weights, by their names and without code. The module shares the
+// tensors with the model. The tracer and torchscript_file.hpp each add a graph to such a module.
 #pragma once
 
 #include <looptorch/export/program/exported_program.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Declares `DynamicDim`, by which a user of export_model names a size that may differ from the example's,
-// such as the batch size, and the input dimensions that have it.
+// Declares `DynamicDim`: a size that may differ from the example's in an exported model, such as the batch
+// size. A user of export_model gives the size a name, and lists the input dimensions that have it.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Represents a size in an exported program as an integer polynomial of the dynamic sizes. For example, B
-// clips of T frames in H heads are reshaped to B * H rows of T, and B * H is such a polynomial.
+// Represents a size in an exported program as an integer polynomial of the dynamic sizes. For example,
+// attention with H heads reshapes a batch of B clips to B * H rows, and B * H is such a polynomial.
 #pragma once
 
 #include <looptorch/export/program/dynamic_dims.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the polynomial of the dynamic sizes that a number in a traced program follows. The number is observed
-// at chosen sizes, a polynomial is fitted to the values, and one more value checks it. For degree 2 and n
-// dynamic sizes this takes (n + 1)(n + 2)/2 values, and one for the check.
+// Finds the polynomial by which a number in a traced program depends on the dynamic sizes. The number is
+// observed at chosen sizes, a polynomial is fitted to the values, and one more value checks it. A polynomial
+// of degree 2 in n dynamic sizes takes (n + 1)(n + 2)/2 values besides this last one.
 #pragma once
 
 #include <looptorch/export/program/polynomial.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lists a module's parameters and buffers by their names in an exported program, where Python's keywords get
-// an underscore. TensorVersions names a weight or an input that a traced forward has written to.
+// an underscore. TensorVersions finds a weight or an input that a traced forward has written to.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

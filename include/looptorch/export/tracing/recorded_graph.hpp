@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Records one call of a model's forward by TorchScript's tracer. The tracer is deprecated, so no headers but
-// this one and read_trace.hpp, which converts the recorded graph, depend on it.
+// Records one call of a model's forward by TorchScript's tracer. Since the tracer is deprecated, only two
+// headers depend on it: this one, and read_trace.hpp, which converts the recorded graph.
 #pragma once
 
 #include <looptorch/export/files/script_module.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Traces a module's forward into an ExportedProgram: records it at several sizes, then merges the recordings.
-// Of the headers in tracing/, other folders include only this one and export_scope.hpp.
+// Other folders include only this header and export_scope.hpp from tracing/.
 #pragma once
 
 #include <looptorch/export/program/export_error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Holds everything that was read from a .pt2: the program, and its weights, which are registered as
-// parameters and buffers of modules. ExportedModel reads one, ModelRunner runs it, and save_exported.hpp
-// writes it.
+// parameters and buffers of modules. ExportedModel reads a ProgramFile, ModelRunner runs it, and
+// save_exported.hpp writes it.
 #pragma once
 
 #include <looptorch/base/error.hpp>

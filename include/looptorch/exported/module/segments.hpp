@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Selects the parts of a program that are recomputed in backward: all nodes from one to another, or each of
-// the program's repeated blocks. Blocks are found by the names of their modules.
+// Selects the parts of a program that are recomputed in backward: a range of nodes, or each of the program's
+// repeated blocks. Blocks are found by the names of their modules.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Implements bundles of policies. A Trainer that lists a bundle is derived from the Trainer that lists the
-// bundle's policies, so both have the same checks, order, states and code. Compiler errors name both types.
-// Trainers without bundles compile nothing of this header.
+// Implements bundles, each of which is several policies that are listed as one. A Trainer that lists a bundle
+// is derived from the Trainer that lists the bundle's policies. So both have the same checks, order, states
+// and code. Compiler errors name both types. Trainers without bundles compile nothing of this header.
 #pragma once
 
 #include <looptorch/loop/compose/deduction.hpp>

@@ -3,8 +3,8 @@
 // capability is a `static constexpr bool`, such as `takes_snapshots`. Read this header first: macros generate
 // from its rows the code that finds hooks (hooks.hpp), the checks, and the compile-time errors (checks.hpp).
 //
-// Hooks for authors of policies are documented in docs/writing_a_policy.md. Protocol hooks, and any
-// hook that only one policy needs, are for the library's own policies (docs/architecture/policy_protocol.md).
+// Hooks for authors of policies are documented in docs/writing_a_policy.md. Hooks for the library's own
+// policies, and any hook that only one policy needs, are in docs/architecture/policy_protocol.md.
 // To add a hook, add its row, call it in the loop, and document it.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes types from a Trainer's template arguments: its updates, its PolicyStack, the evaluations that
-// policies declare, and the policy that makes a loader when `fit` is given a dataset.
+// Computes from a Trainer's template arguments the types that it is made of: its updates, its PolicyStack
+// (policy_stack.hpp), the evaluations that policies declare, and the policy that makes a loader when `fit` is
+// given a dataset.
 #pragma once
 
 #include <looptorch/base/error.hpp>

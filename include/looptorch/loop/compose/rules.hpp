@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Decides which policies may be combined. Each policy declares which others it excludes, with a reason and a
-// remedy. Listing two such policies is a compile-time error of one sentence. If one of them is under `When`,
-// `fit` throws that sentence as it begins, if both are on.
+// remedy. Listing two such policies is a compile-time error of one sentence. For a policy under `When` the
+// check is made as `fit` begins, which throws the same sentence if both policies are on.
 #pragma once
 
 #include <looptorch/base/error.hpp>

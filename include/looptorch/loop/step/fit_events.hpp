@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calls the hooks on_fit_begin, on_fit_ready, on_window_end and on_fit_end, and does the loop's own work at
-// these moments. For example, at a window's end it adapts the loss scale, and then throws the exceptions of
-// `after_update` hooks, which have waited until then. Fits, loops of `step`, preflights and replays call
-// these functions.
+// these moments. For example, at a window's end it adapts the loss scale, and throws what `after_update`
+// hooks threw during the window. Fits, loops of `step`, preflights and replays call these functions.
 #pragma once
 
 #include <looptorch/loop/compose/hooks.hpp>

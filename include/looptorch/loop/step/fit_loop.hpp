@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Read this header first. Runs a fit: begins the policies, runs epochs of windows, and ends the policies.
+// Runs a fit: begins the policies, runs epochs of windows, and ends the policies. Read this header first.
 // `Trainer::fit` (loop.hpp) calls `fit`, at the end of this file; window.hpp has the next level.
 #pragma once
 

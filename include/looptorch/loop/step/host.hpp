@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets policies call their Trainer through Run: to evaluate, to take snapshots and to read the memory in use.
+// Lets policies call their Trainer through Run (loop/run.hpp): to evaluate, to take snapshots and to read the
+// memory in use.
 #pragma once
 
 #include <looptorch/loop/compose/parts.hpp>

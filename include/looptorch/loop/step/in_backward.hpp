@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Serves policies that update parameters during backward (UpdateInBackward). Calls their hooks before each
-// backward and at the window's end. Calls before_update of all policies ahead of the window's last backward,
+// backward and at the window's end. Calls `before_update` of all policies before the window's last backward,
 // since no gradients are left after it.
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Implements the kind of window that keeps its batches on the model's device until it ends; then each update
-// in turn trains on all of them. Used by Trainers with several updates, or with an optimizer that evaluates
-// the loss several times, such as LBFGS, unless a policy may rerun windows. window.hpp chooses the kind and
-// documents the functions.
+// Implements the kind of window that keeps its batches on the model's device until the window ends. Then each
+// update in turn trains on all of them. Used by Trainers with several updates, or with an optimizer that
+// evaluates the loss several times, such as LBFGS. If a policy may rerun windows, RedoneWindow is used
+// instead. window.hpp chooses the kind, and documents the functions that each kind has.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

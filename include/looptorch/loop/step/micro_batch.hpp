@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs one micro-batch of one update: forward, loss, weight, backward. Training, closures, retries, dry steps
-// and replays all call `run_micro_batch`. Each passes an observer, whose functions do what differs between
-// them, such as scaling the loss or stopping before backward.
+// and replays all call `run_micro_batch`. Each passes an observer for what it does differently, such as
+// scaling the loss or stopping before backward.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines the errors that end a fit when a loss or a gradient is NaN or infinite. WindowOrigin gives them the
-// batches and samples that they name. micro_batch.hpp checks losses on a CPU by a comparison. update_step.hpp
-// checks those on a device by one small kernel per window; the host reads its result before the next update.
+// Defines the errors that end a fit when a loss or a gradient is NaN or infinite. WindowOrigin tells an error
+// which batches and samples to name. micro_batch.hpp checks losses on a CPU by a comparison. update_step.hpp
+// checks losses on a device by one small kernel per window; the host reads the result before the next update.
 // Gradients are checked only if a policy does so.
 #pragma once
 

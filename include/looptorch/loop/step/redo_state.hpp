@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Stores what is needed to run a window again. WindowStart saves random generators, the model's buffers and
-// the sum of loss weights when a window begins; `rewind` restores them, and drops gradients and losses. For a
-// rerun that must leave no trace, `WindowStart::Aside` also restores the gradients and losses afterwards.
-// Engines have none of this unless a policy may retry, examine or skip windows.
+// Stores what is needed to run a window again. When a window begins, WindowStart saves random generators, the
+// model's buffers and the sum of loss weights. `rewind` restores them, and drops gradients and losses. For a
+// rerun that must leave no trace, `WindowStart::Aside` also restores the gradients and losses afterwards. A
+// Trainer stores this only if one of its policies may retry, examine or skip windows.
 #pragma once
 
 #include <looptorch/base/device/saved_generator.hpp>

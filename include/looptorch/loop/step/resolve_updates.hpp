@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finds out whether past updates were applied, and counts them. On a device the answer comes late, so it is
-// read just before the next update. A CPU takes the same path.
+// read just before the next update at the latest. The same code runs for a CPU.
 #pragma once
 
 #include <looptorch/base/tensors/for_each_index.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Implements the usual kind of window: each micro-batch runs forward and backward as soon as it arrives, and
-// is then released. Used by Trainers with one update, unless a policy may rerun windows or the optimizer
-// evaluates the loss several times. window.hpp chooses the kind and documents the functions.
+// is then released. Used by Trainers with one update. If a policy may rerun windows, or the optimizer
+// evaluates the loss several times, another kind is used. window.hpp chooses the kind, and documents the
+// functions that each kind has.
 #pragma once
 
 #include <looptorch/data/loader/batch_range.hpp>

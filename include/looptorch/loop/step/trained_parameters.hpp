@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Lists the parameters that each update trains, and those that it must not change. Renews the lists as a
-// window begins if the optimizers' groups have changed, which a program may do at any time. Refuses a tied
-// weight that an optimizer's groups list several times: any optimizer but looptorch's own would update it
-// several times per step.
+// window begins if the program has changed the groups of an optimizer. Refuses a tied weight that an
+// optimizer's groups list several times: any optimizer but looptorch's own would update it several times per
+// step.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,7 +2,7 @@
 // Runs a window: adds micro-batches as they arrive, and makes the updates after the last. fit_loop.hpp and
 // own_loop.hpp call `add_and_end_if_last`. A Trainer has one of three kinds of window. StreamedWindow
 // (streamed_window.hpp) releases each batch after its backward. KeptWindow (kept_window.hpp) keeps all
-// batches for several updates or a closure, RedoneWindow (redo/redone_window.hpp) for a rerun.
+// batches, for several updates or a closure. RedoneWindow (redo/redone_window.hpp) keeps them for reruns.
 #pragma once
 
 #include <looptorch/base/process/call_in_progress.hpp>

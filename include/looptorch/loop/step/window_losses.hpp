@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sums the losses and metrics of the window under way. The sums are added to the epoch's means only when the
-// window ends, and not if it throws or is skipped. On a device costs one small kernel per mean and window.
+// Sums the losses and metrics of the window under way. The sums are added to the epoch's means when the
+// window ends, unless it throws or is skipped. On a device this costs one small kernel per mean and window.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

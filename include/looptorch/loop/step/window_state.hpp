@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Holds the state of the window under way: UpdateWork for each update, and WindowState for all updates
-// together. window.hpp begins and ends it, micro_batch.hpp adds to it, and update_step.hpp makes an update of
-// it.
+// together. window.hpp begins and ends a window's state, micro_batch.hpp adds to it, and update_step.hpp
+// makes an update from it.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Weights the micro-batches of a window by their numbers of items. Computes the value to differentiate for
-// each micro-batch, and the factor on the summed gradients, so that the result is the gradient of one large
-// batch, whatever the weights.
+// Weights the micro-batches of a window by their numbers of items, so that the window's gradient is that of
+// one large batch. Computes the value to differentiate for each micro-batch, and the factor on the summed
+// gradients.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds the phase of a step that leaks memory. For a few windows follows every allocation, which costs a lock
+// Finds the phase of a step that leaks memory. Follows every allocation for a few windows, which costs a lock
 // and a hash for each tensor. At other times costs nothing.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a checkpointed block in the forward pass. Autograd builds the block's graph as usual, but where a node
-// would save a tensor, it records where backward will find it: among the block's arguments, in memory (a
-// tensor that is not recomputed), or among the results of the second run.
+// Runs a checkpointed block in the forward pass. Autograd builds the block's graph as usual. Instead of a
+// saved tensor, a node stores where backward will find that tensor: among the block's arguments, in memory if
+// it is not recomputed, or among the results of the second run.
 #pragma once
 
 #include <looptorch/base/tensors/visit_held.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Represents one call of a checkpointed block. An empty holder replaces each tensor that autograd would save.
-// Before the block's first gradient, the block runs again (recorder.hpp) and fills all holders still in use.
-// Backward goes through the graph of the first run (first_run.hpp), so no autograd node of our own wraps the
-// block.
+// Before backward computes the block's first gradient, the block runs again (recorder.hpp) and fills all
+// holders still in use. Backward goes through the graph of the first run (first_run.hpp), so no autograd node
+// of our own wraps the block.
 //
 // Ownership; -> is a strong reference, ..> a weak one:
 //

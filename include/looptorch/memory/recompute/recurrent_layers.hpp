@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Lets blocks with recurrent layers be checkpointed on a GPU, where these layers are cuDNN's. Refuses to
+// Lets blocks with recurrent layers be checkpointed on a GPU, where cuDNN computes these layers. Refuses to
 // recompute a layer with dropout: cuDNN draws the masks from a state that cannot be restored. LibTorch
-// creates this state in a block's first run only, so it is kept as it is and left out of the comparison of
-// both runs. Overrides lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key AutogradCUDA; outside of a
-// block LibTorch's code runs at once.
+// creates this state only in a block's first run, so it is kept, and not compared between the two runs.
+// Overrides lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key AutogradCUDA. Outside of a block, calls
+// go directly to LibTorch's code.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>

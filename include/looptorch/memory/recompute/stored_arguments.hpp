@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stores a checkpointed block's arguments until it runs again. For an ArrayRef or string_view, which only
-// refers to elements, copies the elements.
+// Stores a checkpointed block's arguments until the block runs again. Copies the elements of an ArrayRef or a
+// string_view, since these types only refer to their elements.
 #pragma once
 
 #include <looptorch/data/batch/batch.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Detaches a tensor as detach() does, at a tenth of its cost, since it bypasses LibTorch's dispatcher. A
-// recomputed block of a deep model saves dozens of tensors per step, and a call through the dispatcher would
-// take longer than everything else that is done for each.
+// recomputed block of a deep model saves dozens of tensors per step. For each of them, a call through the
+// dispatcher would take longer than all other work.
 #pragma once
 
 #include <ATen/core/Tensor.h>

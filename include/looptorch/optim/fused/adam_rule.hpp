@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The OptimizerRule of FusedAdam and FusedAdamW: their moments, the check of their options, and the call of
-// their kernel. AdamW8bit, AdamWBf16 and Muon reuse two functions of it: the check of the options, and
-// adamw_weight, which is AdamW's update written in tensor operations.
+// their kernel. AdamW8bit, AdamWBf16 and Muon reuse the check of the options, and adamw_weight, which is
+// AdamW's update written in tensor operations.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The types that FusedOptimizer passes to its rule (optimizer_rule.hpp): FusedCall has the arguments of one
-// kernel call, FusedFactors the step's pending gradient factor and overflow flag.
+// The types that FusedOptimizer passes to its rule (optimizer_rule.hpp). FusedCall has the arguments of one
+// kernel call. FusedFactors has the step's overflow flag, and the factor by which its gradients must still be
+// multiplied.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes one step of a fused optimizer: finds the parameters that have a gradient, divides each group into
+// Makes one step of a fused optimizer. Finds the parameters that have a gradient, divides each group into
 // lists of one device and dtype, and calls the rule's kernel once for each list. fused_optimizer.hpp owns the
 // groups, moments and rates.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps each group's learning rate in the device's memory, at a fixed address, so that a step captured in a
-// CUDA graph reads the current rate at each replay.
+// Keeps each group's learning rate at a fixed address in the device's memory, where a captured step reads it
+// at each replay. Serves loops that capture the optimizer's step in a CUDA graph (docs/optimizers.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Adds a micro-batch's small gradients to those of earlier micro-batches, dozens of tensors with one launch.
-// Autograd would launch a kernel for each tensor. The loop uses this on all devices but the CPU.
+// Adds a micro-batch's small gradients to the sums of earlier micro-batches, dozens of tensors with one
+// kernel launch. Autograd would launch a kernel for each tensor. The loop uses BatchedGradientSums on all
+// devices but the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Checks a list of gradients for NaN or infinity: one pass that reads each, as fast as memory allows.
+// Checks a list of gradients for NaN or infinity, in one pass over them, as fast as memory can be read.
 #pragma once
 
 #include <looptorch/optim/gradients/gradients.hpp>

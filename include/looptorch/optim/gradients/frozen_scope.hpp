@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sets `requires_grad` of parameters to false until the end of a scope. While a micro-batch of one update
-// runs, the loop freezes the parameters of the other updates.
+// runs, the loop freezes the parameters of all other updates in this way.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The base of looptorch's fused optimizers. A program that chooses its optimizer at run time makes one
-// Trainer of AnyOptimizer, which is compiled once for all of them. Costs a virtual call an update.
+// AnyOptimizer, the base of looptorch's fused optimizers, for programs that choose their optimizer at run
+// time: a Trainer of AnyOptimizer is compiled once and takes any of them. Costs a virtual call an update.
 //
 //   std::unique_ptr<lt::AnyOptimizer> optimizer;
 //   if (memory_is_short) optimizer = std::make_unique<lt::AdamW8bit>(net->parameters());

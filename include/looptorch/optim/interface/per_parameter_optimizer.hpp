@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // PerParameterOptimizer, the interface of optimizers that can update a single parameter. UpdateInBackward
-// needs it; all of looptorch's optimizers have it.
+// needs it; all of looptorch's optimizers implement it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// KeepsSmallUpdates, the base of optimizers that keep updates smaller than half a step of a 16-bit weight: by
-// stochastic rounding, or by storing what rounding cuts off. A fit refuses bf16 weights with any other
-// optimizer, unless UpdateOptions::lossy_weights allows it.
+// KeepsSmallUpdates, the base of optimizers that do not lose updates too small for a 16-bit weight: they
+// round stochastically, or store what rounding cuts off. A fit refuses bf16 weights with any other optimizer,
+// unless UpdateOptions::lossy_weights allows it.
 #pragma once
 
 namespace looptorch {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Holds the header and entries of Adafactor's table, and the source, in CUDA C++, of the first half of
-// Adafactor's step: sums of squared gradients over tiles of 128 rows and at most 1024 columns, then the
-// moments of rows and columns. Sums have a fixed order, without atomics, so that a step repeats bit by bit.
+// Holds the first half of Adafactor's step as CUDA C++ source: sums of squared gradients over tiles of 128
+// rows and at most 1024 columns, then the moments of rows and columns. Sums have a fixed order, without
+// atomics, so that a step repeats bit by bit. Also defines the table that the kernels get as their argument
+// (kernel_table.hpp).
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Launches Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16. They
-// compute the sums of squared gradients, the moments, the size of the update, the rates, and the weights.
-// Norms are added in fp64 over tiles of 128 x 1024. A launch's workspace takes at most 1/128 of the
-// parameters' bytes or 1 MiB, whichever is more, unless a single parameter of many small matrices, as a
-// convolution's is, needs more.
+// Launches Adafactor's step as five kernels for all parameters of a group, in fp32, bf16 or fp16. The kernels
+// compute sums of squared gradients, moments, the size of the update, rates, and weights. Norms are added in
+// fp64 over tiles of 128 x 1024. A launch's workspace takes at most 1/128 of the parameters' bytes, or 1 MiB
+// if that is more. Only a single parameter of many small matrices, such as a convolution's weight, may need
+// more.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The source, in CUDA C++, of the second half of Adafactor's step: the size of the update, the rates, and the
-// weights. 16-bit weights are rounded by the same random bits as on a CPU.
+// Holds the second half of Adafactor's step as CUDA C++ source: the size of the update, the rates, and the
+// weights. 16-bit weights are rounded with the same random bits as on a CPU.
 #pragma once
 
 namespace looptorch::detail {

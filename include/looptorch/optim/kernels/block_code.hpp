@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The source, in CUDA C++, of functions that optimizers' kernels share: the random bits of
-// optim/narrow/block_loop.hpp, sums and maxima over a warp, and loads and stores of four neighbouring
+// Holds CUDA C++ source of functions that optimizers' kernels share: random bits (those of
+// optim/narrow/block_loop.hpp), sums and maxima over a warp, and loads and stores of four neighbouring
 // elements.
 #pragma once
 

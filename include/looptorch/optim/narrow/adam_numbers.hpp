@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines AdamNumbers, the fp32 coefficients of one AdamW update, and AdamW's rule for one element. The
-// coefficients are computed in fp64, once for each parameter. CPU loops and CUDA kernels share them.
+// Defines AdamNumbers, the coefficients of one AdamW update, and AdamW's rule for one element, for CPU loops
+// and CUDA kernels alike. Coefficients are computed in fp64, once for each parameter, and stored in fp32.
 #pragma once
 
 #include <bit>

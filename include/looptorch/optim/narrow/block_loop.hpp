@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Provides what CPU loops over blocks of 256 numbers need so that compilers vectorise them: random bits for
-// rounding, a square root, and `run_widest`, which picks the instruction set at run time. Each
-// loop is compiled for AVX2 and AVX-512, too: code for baseline x86-64, the compilers' default, is 3 to 4
-// times slower.
+// Helps compilers vectorise the CPU loops over blocks of 256 numbers. Has random bits for rounding, a square
+// root, and `run_widest`, which picks the instruction set at run time. Each loop is compiled for AVX-512,
+// AVX2, and baseline x86-64, which is the compilers' default and 3 to 4 times slower.
 #pragma once
 
 #include <looptorch/base/random.hpp>

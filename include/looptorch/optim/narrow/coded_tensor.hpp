@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Encodes and decodes block_codes.hpp's 8-bit blocks with tensor operations, for devices without a kernel and
-// for tests. Slower than the CPU loop; never waits for the device.
+// Encodes and decodes AdamW8bit's moments (block_codes.hpp) with tensor operations, for devices without a
+// kernel and for tests. Slower than the CPU loop; never waits for the device.
 #pragma once
 
 #include <looptorch/optim/narrow/block_codes.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamW8bit's loop on a CPU: updates weights in fp32 or 16 bits, with 8-bit moments, by blocks of 256
-// elements. A block's moments are decoded to fp32 only while it is updated, 2 KiB on the stack.
+// elements. Decodes a block's moments to fp32 only while it updates the block, in 2 KiB on the stack.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Remembers which parameters an optimizer's groups list. LibTorch's groups are plain vectors that a program
-// may change at any time, so each step compares them with this list and refreshes it if they differ. Costs
-// one comparison of pointers a parameter.
+// Detects changes of an optimizer's parameter groups, which are plain vectors in LibTorch: a program may
+// change them at any time. Remembers which parameters the groups listed. Each step compares the groups with
+// this list and refreshes it if they differ, at the cost of one comparison of pointers per parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // MomentAccumulator, the interface of optimizers that can add gradients to their moments as they arrive, so
-// that no sum of gradients is stored: FusedAdam, FusedAdamW and AdamWBf16. UpdateInBackward<SumsInMoments>
-// uses it, in policies/accumulation/moment_sums.hpp.
+// that no sum of gradients is stored. FusedAdam, FusedAdamW and AdamWBf16 implement it.
+// UpdateInBackward<SumsInMoments> uses it (policies/accumulation/moment_sums.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// OptimizerShards, the split of an update's parameters over ranks that shard an optimizer: which elements
-// each rank owns, and this rank's elements as tensors that alias them. distributed/shard_layout.hpp assigns
-// the elements.
+// OptimizerShards, the split of an update's parameters over ranks that shard an optimizer. It says which
+// elements each rank owns, and has this rank's elements as tensors that share the parameters' memory.
+// distributed/shard_layout.hpp assigns the elements.
 #pragma once
 
 #include <looptorch/optim/gradients/gradients.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Converts an optimizer's state for each parameter, and its groups' options, to state dicts and back.
-// Supports optimizers with a function `state_of`, as looptorch's have, and LibTorch's Adam, AdamW, SGD,
-// RMSprop and Adagrad. Others need `state_dict` and `load_state_dict`, and are saved as a whole. LibTorch's
-// classes are only declared here: include the header of the one that you train with.
+// Converts an optimizer's state to state dicts and back: the state of each parameter, and the options of each
+// group. Supports optimizers with a function `state_of`, such as looptorch's, and LibTorch's Adam, AdamW,
+// SGD, RMSprop and Adagrad. Any other optimizer needs `state_dict` and `load_state_dict`, and is saved as a
+// whole. LibTorch's classes are only declared here: include the header of the one that you train with.
 #pragma once
 
 #include <looptorch/base/error.hpp>

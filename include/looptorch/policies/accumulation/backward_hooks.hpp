@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Serves UpdateInBackward: BackwardHooks pass each gradient to a GradientSink as soon as autograd has
-// accumulated it. ParameterUpdate clips a gradient and updates its parameter. A sink either does this at
-// once, or first sums the gradients of a window (narrow_sums.hpp, moment_sums.hpp).
+// Passes on each gradient during backward, for UpdateInBackward. BackwardHooks give a gradient to a
+// GradientSink as soon as autograd has accumulated it. A sink sums the gradients of a window
+// (narrow_sums.hpp, moment_sums.hpp), or calls ParameterUpdate at once, which clips the gradient and updates
+// its parameter.
 #pragma once
 
 #include <looptorch/base/error.hpp>

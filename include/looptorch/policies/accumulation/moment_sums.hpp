@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Adds a window's gradients to the optimizer's moments as they arrive, for UpdateInBackward<SumsInMoments>
-// (AdamA, Zhang et al. 2023, arXiv:2305.19982). The first moment is Adam's. The second adds up squares of the
-// micro-batches' gradients instead of squaring their sum. Each gradient is multiplied by its micro-batch's
-// share of the window's loss weight. This weight is known only as the window ends: until then the mean weight
-// of earlier windows is used, and at the end both moments are corrected.
+// Adds gradients to the optimizer's moments as they arrive, for UpdateInBackward<SumsInMoments> (AdamA, Zhang
+// et al. 2023, arXiv:2305.19982), so that a window's gradients need no memory. The first moment is Adam's.
+// The second adds up squares of the micro-batches' gradients instead of squaring their sum. Each gradient is
+// multiplied by its micro-batch's share of the window's loss weight. The window's weight is known only at its
+// end. Until then the mean weight of earlier windows stands in for it; at the end both moments are corrected.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Throws if a policy such as StopEarly waits for a metric that no Validate will ever publish, as after a
-// typing error. Checks this before the first step if the names that a Validate publishes are known: if its
-// measure declares them, or gives a single number. Otherwise checks the names that an evaluation has given.
+// Throws if a policy such as StopEarly waits for a metric that no Validate publishes, as after a typing
+// error. Throws before the first step if the Validate's measure declares its metrics or returns a single
+// number. Otherwise an evaluation has to show the names first.
 #pragma once
 
 #include <looptorch/loop/compose/measure.hpp>

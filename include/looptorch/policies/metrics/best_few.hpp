@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Remembers the best values of a metric so far, one or a few, and the steps that had them: for StopEarly,
-// RestoreBest, PlateauDecay, and for the snapshots that SnapshotEvery does not delete.
+// Remembers the best values of a metric so far, one or a few, and the steps that had them. StopEarly,
+// RestoreBest and PlateauDecay use it, and SnapshotEvery, which keeps the best snapshots.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sets a schedule's learning rates during a fit, and afterwards restores the optimizer's own rates (the full
-// ones). PyTorch keeps those in the group's `initial_lr`, which LibTorch's options lack.
+// ones). PyTorch keeps the full rates in a group's `initial_lr`, which LibTorch's options lack.
 #pragma once
 
 #include <looptorch/loop/update.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines where a fit's numbers go: the metric files and the page, which a Trainer's next fit continues
-// without reading them, and the log that writes them.
+// Defines where LogMetrics sends a fit's numbers. RunFiles holds the metric files and the page; FeedTarget
+// adds the log that writes them. A Trainer's next fit takes over the RunFiles, so that it need not read the
+// files of the run so far.
 #pragma once
 
 #include <looptorch/policies/watching/known_sounds.hpp>

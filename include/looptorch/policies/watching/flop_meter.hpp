@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Measures a run's floating-point operations (FLOPs) a second, and their share of its device's peak (MFU).
-// Counts the FLOPs of one window every few seconds. Those of other windows are estimated from their number of
-// samples, at no cost.
+// Counts the FLOPs of one window every few seconds. Estimates the FLOPs of other windows from their numbers
+// of samples, at no cost.
 #pragma once
 
 #include <looptorch/flops/device_peaks.hpp>

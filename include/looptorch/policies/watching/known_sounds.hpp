@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Recognises a sound that equals the last one under its name, so that LogMetrics writes a validation's
+// Recognises a sound that equals the previous one of the same name, so that LogMetrics writes a validation's
 // unchanged recordings to TensorBoard's files only once.
 #pragma once
 

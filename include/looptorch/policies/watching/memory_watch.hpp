@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Holds the state of WatchMemory: reads the memory in each phase, detects faults such as leaks, and describes
-// both in sentences.
+// memory and faults in sentences.
 #pragma once
 
 #include <looptorch/loop/run.hpp>

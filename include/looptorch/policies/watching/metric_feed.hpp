@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Collects the numbers of each step for LogMetrics, on the training thread. Hands them in batches of rows to
-// the thread that writes the files (report/metric_log.hpp).
+// Collects the numbers of each step for LogMetrics, on the training thread. Hands over rows, several at a
+// time, to the thread that writes the files (report/metric_log.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

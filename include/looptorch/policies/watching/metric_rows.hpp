@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Builds the rows of a run's metrics on the training thread. Numbers that are known are stored as values;
-// those on a device as handles, which are read later in one copy. Takes no lock, formats no text and never
-// waits; some 20 ns a number.
+// Builds the rows of a run's metrics on the training thread. Known numbers are stored as values; numbers on a
+// device are stored as handles, and read later in one copy. Takes no lock, formats no text and never waits.
+// Costs some 20 ns a number.
 #pragma once
 
 #include <looptorch/objective/loss.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Builds ShowProgress's line such that it fits the terminal: abbreviates long names, then drops the least
+// Builds ShowProgress's line so that it fits the terminal: abbreviates long names, then drops the least
 // important parts. Never cuts numbers.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Estimates a run's remaining time from the pace in the later half of the time so far, so that a slow first
-// step or an old change of pace has no effect. Costs a comparison a step.
+// step or an early change of pace has no effect. Costs a comparison a step.
 #pragma once
 
 #include <algorithm>

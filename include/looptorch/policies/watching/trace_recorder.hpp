@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Records a trace by LibTorch's profiler: operators of this thread and of the threads that run its backward,
-// kernels on CUDA and XPU, and named ranges around them. Costs some microseconds an operator while it
-// records.
+// Records a trace with LibTorch's profiler: operators of this thread and of the threads that run its
+// backward, kernels on CUDA and XPU, and named ranges around them. Costs some microseconds an operator while
+// it records.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

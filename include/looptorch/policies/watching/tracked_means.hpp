@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the running means of losses and metrics that the last window has added to: LogMetrics writes only
-// these into the window's row.
+// Tracks which running means of losses and metrics the last window has changed. LogMetrics writes only these
+// means into the window's row.
 #pragma once
 
 #include <looptorch/objective/running_mean.hpp>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Allocates the averages of AverageWeights, updates them, and puts them into the model. They lie beside their
 // weights or, to save the device's memory, in pinned host memory. Averages of 16-bit weights are fp32, since
-// the steps of an average are too small for 16 bits. An average on the host is updated on the device, piece
-// by piece, by copies on the device's stream: the device needs room for one piece only, and the host does not
-// wait.
+// an average moves by steps too small for 16 bits. To update an average on the host, copies it to the device
+// and back, piece by piece: the device needs room for one piece only, and the host does not wait.
 #pragma once
 
 #include <looptorch/policies/weights/exchange_memory.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Holds the averages of AverageWeights, one for each trained weight of the model: updates them, exchanges
 // them with the weights for an evaluation, and saves them. They take as much memory as the trained weights,
-// beside them or on the host (average_memory.hpp). Functions that read the model are templates, so that this
-// header does not include torch/nn.
+// or twice as much for 16-bit weights, on the weights' device or on the host (average_memory.hpp). Functions
+// that read the model are templates, so that this header does not include torch/nn.
 #pragma once
 
 #include <looptorch/base/error.hpp>

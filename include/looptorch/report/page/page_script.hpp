@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds the JavaScript of report.html, which draws a chart for each curve, tables, and examples. It follows
-// kChartScript (chart_script.hpp) in the page.
+// Holds the JavaScript of report.html, which draws charts, tables and examples. In the page it follows
+// kChartScript (chart_script.hpp).
 #pragma once
 
 #include <string_view>

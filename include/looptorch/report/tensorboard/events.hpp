@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Encodes TensorBoard's events as records: scalars, histograms, texts, images, sound and hyperparameters.
-// Field numbers are those of TensorBoard's .proto files: event, summary, tensor, and those of the hparams
-// plug-in.
+// Field numbers are those of TensorBoard's event.proto, summary.proto and tensor.proto, and of the .proto
+// files of its hparams plug-in.
 #pragma once
 
 #include <looptorch/base/hash/crc32.hpp>

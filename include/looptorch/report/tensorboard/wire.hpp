@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes and reads those types of Protocol Buffers fields that TensorBoard's events use (protobuf.dev,
+// Writes and reads the types of Protocol Buffers fields that TensorBoard's events use (protobuf.dev,
 // "Encoding"), without a library.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Decides which tensors share which block of pinned memory, before any is allocated. staging.hpp needs it
-// since blocks have a maximum size. Computes sizes and offsets only.
+// Plans which tensors share which block of pinned memory, before any block is allocated: blocks have a
+// maximum size (staging.hpp). Computes sizes and offsets only.
 #pragma once
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 // rank writes its file next to the snapshot, and the rank that writes the snapshot moves all of them into it.
 // A resume joins the shards, so the number of ranks may differ.
 //
-// A tensor's shard is saved as "KEY[BEGIN:END of SIZES]", after its range of elements, and a number, such as
-// a step count, as "KEY[int]", "KEY[double]" or "KEY[bool]".
+// The file names a tensor's shard "KEY[BEGIN:END of SIZES]", by the range of its elements. It names a number,
+// such as a step count, "KEY[int]", "KEY[double]" or "KEY[bool]".
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

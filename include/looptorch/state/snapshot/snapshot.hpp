@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Writes, reads and verifies snapshots: a folder `step-00000120` with the weights and moments as safetensors,
-// everything else as JSON, and a manifest with a checksum of every byte. The folder gets its name only when
-// it is complete and on the disk, even if the process is killed. Reading accepts only what agrees with the
-// manifest. Costs a copy to the CPU of one tensor at a time, and an fsync of each file. See
-// docs/snapshot_format.md.
+// Writes, reads and verifies snapshots. A snapshot is a folder such as `step-00000120` with the weights and
+// moments as safetensors, everything else as JSON, and a manifest with a checksum of every byte. The folder
+// gets its name only when it is complete and on the disk, even if the process is killed. Reading accepts only
+// what agrees with the manifest. Costs a copy to the CPU of one tensor at a time, and an fsync of each file.
+// See docs/snapshot_format.md.
 //
 // Other headers: snapshot_folder.hpp finds and removes snapshots, snapshot_writer.hpp writes them in the
 // background.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A folder of snapshots: finds the newest intact one, removes what killed processes have left, and prunes old
-// ones. The newest is found by listing the folder; no file points to it. Other files and folders in it are
-// never touched.
+// Manages a folder of snapshots: finds the newest intact one, removes what killed processes have left, and
+// prunes old ones. Finds the newest by listing the folder; no file points to it. Never touches other files
+// and folders in it.
 #pragma once
 
 #include <looptorch/state/snapshot/newest_snapshot.hpp>

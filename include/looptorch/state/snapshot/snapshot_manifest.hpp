@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The manifest.json of a snapshot. It lists the snapshot's files and their sizes, with checksums of every
-// byte of the files and of the manifest itself.
+// Reads and writes the manifest.json of a snapshot. It lists the snapshot's files and their sizes, with
+// checksums of every byte of the files and of the manifest itself.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Deletes a snapshot's folder: one that is pruned, or that a killed process has left. Refuses a folder with
-// an entry that is not a regular file, or is not named like a snapshot's. Follows no symbolic link.
+// Deletes a snapshot's folder, to prune it or to clear up after a killed process. Refuses a folder that holds
+// anything but the regular files of a snapshot. Follows no symbolic link.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

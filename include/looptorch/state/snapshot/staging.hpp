@@ -3,8 +3,8 @@
 // The memory is kept and reused, so that only the first snapshot pays for its allocation. Costs as much host
 // memory as the tensors take.
 //
-// Device tensors go into pinned blocks of at most 1 GiB, since LibTorch rounds each up to a power of two. CPU
-// tensors, and single tensors beyond 1 GiB, go into one pageable block.
+// Device tensors go into pinned blocks of at most 1 GiB, since LibTorch rounds a block's size up to a power
+// of two. CPU tensors, and single tensors beyond 1 GiB, go into one pageable block.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // One block of host memory that grows and is reused, for staging.hpp. It is pinned if devices copy into it,
-// and otherwise in huge pages if the system has them.
+// and otherwise uses huge pages if the system has them.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Loads weights from a file into a module, whole or in part, under other names if need be. All or nothing:
-// the module is not touched unless everything that is asked for fits. Costs one copy of what is loaded.
+// Loads weights from a file into a module, whole or in part, and renamed if need be. Changes the module only
+// if everything that is asked for fits. Costs one copy of what is loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checks that a tensor lies within its file's data, by the offset, sizes and strides that the file gives.
-// Readers of torch.save's files and of .pt2 files call it, since these may be hostile.
+// Readers of torch.save's files and of .pt2 files call it, since such files may be hostile.
 #pragma once
 
 #include <algorithm>

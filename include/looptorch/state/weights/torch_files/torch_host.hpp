@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Makes tensors of what a pickle of torch.save asks for: views of the archive's data. Refuses every other
+// Makes the tensors that a pickle of torch.save asks for, as views of the archive's data. Refuses every other
 // import and call, so that nothing in a file is run. Include torch_checkpoint.hpp instead.
 #pragma once
 

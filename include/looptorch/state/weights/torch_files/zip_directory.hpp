@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads the directory of a ZIP archive in memory: where each stored file is. Supports ZIP64. Skips compressed
-// files, since archives of tensors store them uncompressed, so that the data can be mapped.
+// files: archives of tensors store theirs uncompressed, so that the data can be mapped.
 #pragma once
 
 #include <looptorch/base/error.hpp>
