@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans an epoch's batches. A sampler either orders samples, which the loader cuts into batches, or makes the
-// batches itself. Checks what the sampler returns before any sample is read.
+// Plans an epoch's batches, and checks what the sampler returned before any sample is read. A sampler either
+// orders samples, which the loader cuts into batches, or makes the batches itself.
 #pragma once
 
 #include <looptorch/base/error.hpp>
