@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Agrees on a name for this start of the run, which all ranks put into their keys in the store. A launcher
-// may restart the ranks with the same store, and keys of an earlier start must not be read.
-// TORCHELASTIC_RESTART_COUNT cannot be the name, since each machine's torchrun counts only its own failures.
+// Agrees on a name for this start of the run. All ranks put the name into their keys in the c10d store that
+// they share: a launcher may restart the ranks with the same store, and keys of an earlier start must not be
+// read. TORCHELASTIC_RESTART_COUNT cannot be the name, since each machine's torchrun counts only its own
+// failures.
 //
 // Rank 0 draws the name at random. Another rank R learns it through three keys of the store:
 //

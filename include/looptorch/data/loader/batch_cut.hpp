@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans an epoch's batches, and checks what the sampler returned before any sample is read. A sampler either
-// orders samples, which the loader cuts into batches, or makes the batches itself.
+// Plans an epoch's batches. A sampler either orders samples, which the loader cuts into batches, or makes the
+// batches itself. The plan is checked before any sample is read.
 #pragma once
 
 #include <looptorch/base/error.hpp>
