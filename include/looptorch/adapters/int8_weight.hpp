@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Quantises a linear layer's frozen weight to 8 bits by row, and multiplies by the quantised weight, forward
-// and backward. A row becomes a scale times integers from -127 to 127. An element is then off by at most
-// 1/254 of its row's largest absolute value, and this largest value by at most a unit in the last place.
+// Stores a linear layer's frozen weight in 8 bits, and multiplies by it forward and backward. Each row
+// becomes integers from -127 to 127 and one scale. An element's error is at most 1/254 of its row's largest
+// absolute value; that largest value has a rounding error only.
 //
 // Shapes: K inputs, N outputs.
 #pragma once

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Low-rank adapters (LoRA; Hu et al., 2021, arXiv 2106.09685) fine-tune a model whose own weights stay
-// frozen: a linear layer learns a difference B A of low rank. Only adapters need gradients and moments: often
-// below 1 % of what the whole model would need. Replace `Linear` by `Lora<Linear>` in the model, and add
-// adapters after loading the pretrained weights:
+// frozen. Beside a frozen linear layer, two small matrices A and B are trained; their product B A is added to
+// the layer's weight. Only A and B need gradients and moments: often below 1 % of what the whole model would
+// need. Replace `Linear` by `Lora<Linear>` in the model, and add adapters after loading the pretrained
+// weights:
 //
 //   struct AttentionImpl : torch::nn::Module {
 //     lt::Lora<torch::nn::Linear> q_proj{nullptr}, v_proj{nullptr};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses the device that a program's flag `--device` names, and refuses a CUDA device that this LibTorch
-// cannot use. Also returns the peak memory for a program's summary: that of tensors on an accelerator, of the
-// whole process on a CPU.
+// cannot use. Also returns the peak memory for a program's summary: on an accelerator that of tensors, on a
+// CPU that of the whole process.
 #pragma once
 
 #include <looptorch/app/device/cuda_query.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fits a program's Trainer with the settings of the standard flags. With `--replay` it runs a saved window
-// again instead, and trains nothing.
+// Fits a program's Trainer with the settings of the standard flags. With `--replay` it instead runs a saved
+// window again, and trains nothing.
 #pragma once
 
 #include <looptorch/app/run_main.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Refuses flags that have no effect together with the other given flags, instead of ignoring them:
+// Refuses a flag that has no effect with a program's other settings, instead of ignoring it:
 //
 //   app::require_effect(line, {"mask-bins"}, [&] { return options.masks; }, "without --spec-augment");
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Prints looptorch's warnings as lines of a program, "program: warning: sentence", instead of LibTorch's
-// "[W1129 12:00:00 file.hpp:212] Warning: ...". LibTorch's own stay as they are.
+// "[W1129 12:00:00 file.hpp:212] Warning: ...". LibTorch's own warnings stay as they are.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

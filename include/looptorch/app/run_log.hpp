@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the policies that write a run's report to its output folder: LogMetrics, with the flags and the
-// model's size, and for --profile a Profile.
+// Makes the policies that write a run's report to its output folder. LogMetrics also records the flags and
+// the model's size; Profile is on if --profile is given.
 //
 //   lt::Trainer trainer(model, optimizer, objective, app::run_log(training, options.output, *model));
 #pragma once

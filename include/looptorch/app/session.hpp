@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Does what training programs have in common. A Session chooses the device, locks the output folder, seeds
-// the generators, and reads the snapshot to resume from; then it makes loaders and the standard policies,
+// the generators, and reads the snapshot to resume from. Then it makes loaders and the standard policies,
 // trains, and writes the summary. The program adds model, loss and data:
 //
 //   app::Session session(options, output);

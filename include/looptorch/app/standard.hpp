@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adds progress, report and weights to a program of ten lines, as one bundle of policies:
+// Shows progress, writes a report and saves the weights, by one bundle of policies for a short program:
 //
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run"));
 //   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run", held_out));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Decodes audio files through libsndfile (WAV, FLAC, MP3, Vorbis, Opus, ...), mixed down to one channel, at
-// any sample rate. Throws for a file without samples, for values that are not finite, and for a truncated
-// file if its format shows that (see decode). 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as MP3, 8 as
-// Vorbis and 50 as Opus.
+// any sample rate. Throws for a file without samples and for values that are not finite; also for a truncated
+// file, if its format shows the truncation (see decode). 30 s at 16 kHz take 1 ms as WAV, 5 as FLAC, 6 as
+// MP3, 8 as Vorbis and 50 as Opus.
 #pragma once
 
 #include <looptorch/audio/resample.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Computes mel spectrograms with librosa's conventions and numbers, for models that take spectrograms as
-// images: power, decibels, or decibels with mean 0 and deviation 1 a clip. 30 s at 22.05 kHz take 6 ms on one
-// thread (librosa: 19). Whisper's features are in log_mel.hpp.
+// images. The values are power, decibels, or decibels scaled to mean 0 and deviation 1 in each clip. 30 s at
+// 22.05 kHz take 6 ms on one thread (librosa: 19). Whisper's features are in log_mel.hpp.
 //
 // Shapes: B clips, T samples, M mel bins, F frames.
 #pragma once

@@ -3,8 +3,8 @@
 // attenuation beyond that band, no delay. 30 s from 44.1 to 16 kHz take 5 ms on one thread
 // (scipy.signal.resample_poly: 16 ms with its default filter, 109 ms with this filter).
 //
-// Shapes: T samples in, N samples out, R blocks, C outputs of a group, K inputs of a group. One matmul
-// computes C neighbouring outputs, a group, from the same K inputs, for R blocks of the signal at once.
+// Shapes: T samples in, N samples out. One matmul computes C neighbouring outputs, called a group, from K
+// inputs, in each of R blocks of the signal.
 #pragma once
 
 #include <looptorch/audio/mel/device_constant.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the module of an operator that reads no parameter, such as a softmax. The call stack gives the
-// module's type. If several modules have that type, the last parameter used before the operator and the first
-// used after it narrow the choice.
+// Finds the module that called an operator which reads no parameter, such as a softmax. The call stack gives
+// the module's type. If several modules have that type, two parameters narrow the choice: the last one used
+// before the operator, and the first one used after it.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines OperatorCall, the record of one call of an operator or of a node of autograd's graph in a trace:
-// what it read and returned, and from where it was called. OperatorLog stores these records.
+// Defines OperatorCall, a trace's record of one call of an operator or of a node of autograd's graph: what
+// the call read and returned, and from where it was made. OperatorLog stores these records.
 #pragma once
 
 #include <looptorch/autopsy/call_stack.hpp>

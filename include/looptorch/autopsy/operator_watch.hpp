@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Read this header first. Finds the operator that made a NaN or infinity. A rerun of the window
-// (redo/traced_rerun.hpp) passes each micro-batch, loss and gradient to an OperatorWatch, and takes a Finding
-// at the end. LibTorch's RecordFunction fills the OperatorLog, OriginSearch goes back from the bad tensor,
-// and ModuleSearch names the module. A traced window takes several times as long, since each tensor is
-// examined.
+// Finds the operator that made a NaN or infinity; in this folder, read this header first. A rerun of the
+// window (redo/traced_rerun.hpp) passes each micro-batch, loss and gradient to an OperatorWatch, and takes a
+// Finding at the end. LibTorch's RecordFunction fills the OperatorLog, OriginSearch goes back from the bad
+// tensor, and ModuleSearch names the module. A traced window takes several times as long, since each tensor
+// is examined.
 #pragma once
 
 #include <looptorch/autopsy/facts_of.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Traces NaN or infinity in a tensor back through the operators that passed it on, to the first operator that
-// made it from finite numbers. Infinity that a program uses on purpose, as the -inf of an attention mask,
-// does not count as a cause.
+// made it from finite numbers. Infinity that a program uses on purpose, such as the -inf of an attention
+// mask, does not count as a cause.
 #pragma once
 
 #include <looptorch/autopsy/operator_call.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reduces values by name over all ranks at once: sums, maxima, flags, texts. The loop makes one reduction per
-// window, to which policies add values in their hook `all_reduce`, and sends it with the gradients. A run of
+// window: policies add values to it in their hook `all_reduce`, and it is sent with the gradients. A run of
 // one process makes none.
 #pragma once
 

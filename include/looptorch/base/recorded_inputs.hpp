@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the inputs of a recorded operator without `RecordFunction::inputs()`. In a program's debug build that
-// function fails an assertion, unless LibTorch was also compiled without NDEBUG.
+// Reads the inputs of a recorded operator without `RecordFunction::inputs()`. In a debug build of a program
+// that function fails an assertion if LibTorch is a release build.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Holds the name of the Python module whose operators are being run on this thread by an imported model
-// (ExportedModel), so that a trace of operators can say which module made a NaN. Modules written in C++ do
-// not need it: the trace finds them on the call stack.
+// Holds the name of the Python module that an imported model (ExportedModel) is running on this thread. A
+// trace of operators reads it to say which module made a NaN. Modules written in C++ do not need it: the
+// trace finds them on the call stack.
 #pragma once
 
 #include <string>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Agrees on a name for this start of the ranks' processes. The ranks' keys in the store contain this name: a
-// launcher may restart ranks with the same store, and keys of an earlier start must not be read.
-// TORCHELASTIC_RESTART_COUNT cannot be the name, since each machine's torchrun counts only its own failures.
+// Agrees on a name for this start of the run. All ranks put the name into their keys in the c10d store that
+// they share: a launcher may restart the ranks with the same store, and keys of an earlier start must not be
+// read. TORCHELASTIC_RESTART_COUNT cannot be the name, since each machine's torchrun counts only its own
+// failures.
 //
-// The store holds these keys:
-//   looptorch here R        A name that rank R drew; a later start of rank R draws another. R writes it.
-//   looptorch told R NAME   What rank 0 drew, the name of the start. Rank 0 writes it; that R reads it.
-//   looptorch heard START R Exists once R has read it. R writes it; rank 0 reads it.
+// Rank 0 draws the name at random. Another rank R learns it through three keys of the store:
+//
+//   looptorch here R        Rank R writes NAME, a random one that it draws anew at each start.
+//   looptorch told R NAME   Rank 0 answers the rank R that wrote NAME; the value is START, the start's name.
+//   looptorch heard START R Rank R writes it once it has read START; rank 0 waits for it.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

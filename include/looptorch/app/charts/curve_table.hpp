@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a CSV file that LearningCurve wrote, and returns its columns as numbers. Programs use it for charts
-// and summaries.
+// Reads a CSV file of numbers, such as LearningCurve (report/learning_curve.hpp) writes, and returns its
+// columns. Programs use it for charts and summaries.
 #pragma once
 
 #include <looptorch/app/charts/line_chart.hpp>

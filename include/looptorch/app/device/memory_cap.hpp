@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Limits a program to a part of a device's memory: an allocation beyond it throws c10::OutOfMemoryError. On
-// CUDA LibTorch's caching allocator enforces the limit, on a CPU HostMemory, which counts the bytes of
-// tensors.
+// CUDA the limit is enforced by LibTorch's caching allocator. On a CPU it is enforced by looptorch's
+// HostMemory, which counts the bytes of tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

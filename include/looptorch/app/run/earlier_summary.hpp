@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads and removes the summary.json that an earlier start of a training program left in its output folder. A
-// program that resumes a finished run trains no step, so it reports the earlier time and memory as the run's:
+// program that resumes a finished run trains no step, so it reports the time and memory of the earlier start:
 //
 //   const app::EarlierSummary earlier(options.output / "summary.json");
 //   save(model);

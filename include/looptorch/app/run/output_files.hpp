@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checks the output files and folders that a program's flags name, before it spends time on their contents:
-// no output may replace an input or another output, and each must be writable. `require_written` checks
-// afterwards that another program, such as espeak-ng, has written its file.
+// Checks the output files and folders that a program's flags name, before the program spends time on their
+// contents: no output may replace an input or another output, and each must be writable. `require_written`
+// checks afterwards that another program, such as espeak-ng, has written its file.
 //
 //   app::require_distinct_files({{"summary", options.summary}}, {{"manifest", options.manifest}});
 //   app::create_output_folder("output", options.output);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Applies mel filters to spectra: squares them and sums the frequencies of each mel bin. All mel spectrograms
-// use it. On a CPU one pass reads only the few frequencies of each filter: 0.5 ms for 3000 frames, where
-// operators and a matmul would take 1.5. On other devices it uses the operators.
+// Applies mel filters to spectra: squares the magnitudes, and sums them for each mel bin, weighted by the
+// bin's filter. All mel spectrograms use it. On a CPU one pass reads only the few frequencies of each filter:
+// 0.5 ms for 3000 frames, where tensor operators and a matmul would take 1.5. Other devices use these
+// operators.
 //
 // Shapes: B clips, F frames, K frequencies, M mel bins.
 #pragma once

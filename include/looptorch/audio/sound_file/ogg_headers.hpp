@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Extracts the headers of a Vorbis or Opus stream. OggSeek puts these headers before later pages of the
-// stream, so that libsndfile decodes from there. libsndfile's own seek is not used, since it can end at
-// another position than it reports (libsndfile's issues 794 and 885).
+// Extracts the headers of a Vorbis or Opus stream. A decoder needs them even if it starts in the middle, so
+// OggSeek gives libsndfile the headers followed by later pages. libsndfile's own seek is not used, since it
+// can end at another position than it reports (libsndfile's issues 794 and 885).
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_pages.hpp>

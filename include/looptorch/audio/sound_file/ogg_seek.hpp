@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads a range of a long Vorbis or Opus file without decoding all that precedes it. The first samples of a
-// decoder that starts in the middle are wrong: one packet of Vorbis, up to a second or more of Opus, and no
-// header says how many. So two decoders start at different distances before the range. Their output is
-// accepted if it agrees bit for bit just before the range.
+// Reads a range of a long Vorbis or Opus file without decoding all that precedes it. A decoder that starts in
+// the middle first returns wrong samples: one packet of Vorbis, up to a second or more of Opus, and no header
+// says how many. So two decoders start at different distances before the range. Their output is accepted if
+// it agrees bit for bit just before the range.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_headers.hpp>

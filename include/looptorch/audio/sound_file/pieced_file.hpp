@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Presents ranges of a file and bytes in memory to libsndfile as one file, without a copy on disk. SoundFile
-// makes such files of one stream among several that were joined, of a stream's headers with its last pages,
-// and of a completed header with the samples after it.
+// uses it to read one stream of a joined file, and to complete an unfinished header. OggSeek uses it to put
+// later pages right after a stream's headers.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

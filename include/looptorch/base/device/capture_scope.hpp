@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Marks that this process is capturing a CUDA graph. A capture forbids copies to the host and reading a
-// device's random generator, so code that does either asks `CaptureScope` first. A recomputed layer saves the
-// graph's random offset instead of the generator's state.
+// Tells whether this process is capturing a CUDA graph. A capture forbids copies to the host and reading a
+// device's random generator, so code that does either asks `CaptureScope` first. A recomputed layer, for
+// example, then saves the offset of the graph's random numbers instead of the generator's state.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Compiles and launches kernels on NVIDIA's GPUs. NVRTC compiles a source once per process and GPU
-// architecture, unless a KernelCache holds the result. Kernels run on LibTorch's current stream. Where
-// kernels cannot run, the reason is printed once, and callers use tensor operations instead.
+// Compiles and launches kernels on NVIDIA's GPUs. NVRTC, CUDA's run-time compiler, compiles a source once per
+// process and GPU architecture, unless a KernelCache holds the result. Kernels run on LibTorch's current
+// stream. Where kernels cannot run, the reason is printed once, and callers use tensor operations instead.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

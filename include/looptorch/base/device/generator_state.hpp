@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Reads, copies and sets the state of a random generator, and finds a device's default one. Holds the
-// generator's lock meanwhile, as LibTorch requires; snapshots, rollbacks and graphs use these functions.
+// generator's lock meanwhile, as LibTorch requires. Snapshots, rollbacks and graphs use these functions.
 #pragma once
 
 #include <ATen/Context.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Keeps compiled kernels in a folder, from which the next process loads them in milliseconds instead of
-// compiling for a second. Several processes may share the folder. A file appears whole or not at all. A
-// damaged file counts as absent, and so does one made from another source, by another compiler or for another
+// compiling for a second. Several processes may share the folder. A file appears whole or not at all. A file
+// counts as absent if it is damaged, or was made from another source, by another compiler or for another
 // device.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses the KernelRunner that compiles and launches looptorch's CUDA kernels on a device: CudaKernels on
-// NVIDIA's GPUs, or one that a test has set for a type of device, such as the CPU. On devices without one,
-// optimizers and losses use tensor operations instead.
+// NVIDIA's GPUs, or a runner that a test has set for a type of device, such as the CPU. On a device without a
+// runner, optimizers and losses use tensor operations instead.
 #pragma once
 
 #include <looptorch/base/device/cuda_kernels.hpp>

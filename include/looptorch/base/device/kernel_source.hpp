@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Describes CUDA kernels as C++ text that is compiled at run time, and declares `KernelRunner`, which
-// compiles and launches them. A kernel takes one argument, a table of tensors that is passed by value. So one
-// launch processes many tensors without a copy to the device, and a captured graph keeps its own table.
-// Structs of a table are written once, by LOOPTORCH_DETAIL_KERNEL_STRUCTS, and used by host and kernel.
+// compiles and launches them. A kernel's one argument is a table of tensors, passed by value. So one launch
+// processes many tensors without a copy to the device, and a captured graph keeps its own table.
+// LOOPTORCH_DETAIL_KERNEL_STRUCTS defines a table's structs once, for the host's code and for the kernel's
+// text.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Returns the dtype in which at::linear would compute, under autocast or without. Layers and losses that
-// replace at::linear by code of their own call it to compute in the same type.
+// replace at::linear by code of their own compute in this dtype.
 #pragma once
 
 #include <ATen/autocast_mode.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copies large memory by non-temporal stores, past the CPU's caches, so that the target is not read first and
 // the caller's data stay cached. Use it for memory that is not read again soon. On x86 it is a third faster
-// than std::memcpy, except for copies of about the last-level cache or more: there std::memcpy bypasses the
+// than std::memcpy up to about the size of the last-level cache. Beyond that size std::memcpy bypasses the
 // caches, too.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compiles CUDA C++ at run time by NVRTC, without a GPU or a driver. Opens LibTorch's own NVRTC, else the one
-// next to the CUDA runtime that LibTorch has loaded, as in wheels, else the system's.
+// Compiles CUDA C++ at run time by NVRTC, without a GPU or a driver. Looks for NVRTC in LibTorch, then beside
+// the CUDA runtime that LibTorch has loaded (as in wheels), then in the system.
 #pragma once
 
 #include <looptorch/base/device/cuda_driver.hpp>

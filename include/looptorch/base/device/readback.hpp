@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Copies a number from a device to the host without a wait. `take` returns it, and waits only if it has not
-// arrived yet; usually it has.
+// Copies a number from a device to the host without a wait. `take` returns the number, and waits only if it
+// has not arrived yet; usually it has.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

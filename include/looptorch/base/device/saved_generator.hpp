@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Saves a random generator's state in memory and restores it later, for rollbacks, recomputation and graph
 // captures. On CUDA it exchanges the generator's state object, since `set_state` would wait for the device
-// and make cuDNN reseed the dropout of recurrent layers. While a graph is captured on the device, the state
-// is the offset of the graph's draws.
+// and make cuDNN reseed the dropout of recurrent layers. While a graph is captured, it saves the offset of
+// the graph's random numbers instead.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a file that is either complete or absent: next to the target under another name, synced, then
-// renamed. Use it for everything that a later run reads back. Costs one fsync of the file and one of its
+// Writes a file that is either complete or absent: a temporary file beside the target is written, synced, and
+// then renamed. Use it for everything that a later run reads back. Costs one fsync of the file and one of its
 // folder.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds a file that a list names, although its name on disk is in another Unicode normal form. macOS and some
-// archives write "é" as two characters, Linux and Windows as one, and Linux's file systems treat the two
-// forms as different names. Used for the audio files of manifests. Reads each folder once.
+// Finds a file whose name on disk is in another Unicode normal form than its name in a list. macOS and some
+// archives write "é" as two characters, Linux and Windows as one. Linux's file systems treat the two forms as
+// different names. Used for the audio files of manifests. Reads each folder once.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

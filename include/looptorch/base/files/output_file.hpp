@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes files and folders through to the disk: write, fsync, and errors that name the path and the system's
+// Writes files and folders through to the disk, by write and fsync. Errors name the path and the system's
 // reason. Used by atomic_file.hpp and the snapshots.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes a 64-bit checksum that detects accidents, not attacks: it misses one change in 2^64. The same on
-// every little-endian platform; about 7 GB/s on one core.
+// Computes a 64-bit checksum that detects accidents, not attacks: it misses one change in 2^64. It has the
+// same value on every little-endian platform, and processes about 7 GB/s on one core.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Computes the 32-bit cyclic redundancy checks of file formats: CRC-32 for PNG and gzip, CRC-32C for TFRecord
-// and iSCSI. Takes a byte a step, some 400 MB/s.
+// and iSCSI. Processes a byte at a time, some 400 MB/s.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Hashes the keys of hash tables that are filled from a file, such as a JSON object's. The hash depends on a
-// secret that each process draws anew: otherwise a prepared file could make all keys collide, and the table
-// as slow as a list. Costs one multiplication for each 8 bytes and one more. Not for cryptography. Never
-// store these hashes; `stable_hash` is the same in every run.
+// secret that each process draws anew: otherwise a prepared file could make all keys collide, and make every
+// look-up slow. Costs one multiplication for each 8 bytes and one more. Not for cryptography. Never store
+// these hashes; for a hash that is the same in every run use `stable_hash`.
 #pragma once
 
 #include <unistd.h>

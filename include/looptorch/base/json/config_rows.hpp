@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Declares the rows of the table that describes a config struct (config_fields.hpp): `ConfigField` for a
-// member with its limits, `RequiredValue` for a JSON key with a fixed value, such as "model_type", and
-// `OnlyValue` for a setting that cannot be varied. Also reads, formats and checks single values. Include
-// config_fields.hpp instead.
+// Declares the rows of the table that describes a config struct (config_fields.hpp). `ConfigField` is a
+// member with its limits. `RequiredValue` is a JSON key that must be present with one value, such as
+// "model_type". `OnlyValue` is a key that may be absent, but must not have another value. Also reads, formats
+// and checks single values. Include config_fields.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements Json::dump: the shortest numbers that read back equal, text as UTF-8. Include json.hpp instead.
+// Implements Json::dump: writes the shortest numbers that read back equal, and text as UTF-8. Include
+// json.hpp instead.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

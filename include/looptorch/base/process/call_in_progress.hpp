@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Refuses calls of a Trainer that would overwrite another call in progress. If a hook, an objective or
-// another thread calls `fit` or `step` of the same Trainer again, the outer call's plan, window or counters
-// would be lost, so the inner call throws UsageError. Evaluations may be nested.
+// another thread calls `fit` or `step` of the same Trainer again, the inner call throws UsageError. Otherwise
+// the outer call would lose its plan, window or counters. Evaluations may be nested.
 #pragma once
 
 #include <looptorch/base/error.hpp>

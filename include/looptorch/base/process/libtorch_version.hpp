@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks that LibTorch is 2.7 or newer, and names the differences between versions on which the code depends.
-// Differences that concern devices are in base/device/older_libtorch.hpp.
+// Checks that LibTorch is 2.7 or newer, and names the differences between versions that matter to looptorch's
+// code. Differences that concern devices are in base/device/older_libtorch.hpp.
 #pragma once
 
 #include <c10/core/ScalarType.h>

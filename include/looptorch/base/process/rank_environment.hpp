@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads this process's rank and the world size from its launcher: torchrun's environment or Slurm's. Opens no
+// Reads this process's rank and the world size from the environment that torchrun or Slurm sets. Opens no
 // connection. Use it to give each rank its shard of the data.
 #pragma once
 

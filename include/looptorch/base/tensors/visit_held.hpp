@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Calls a function with the value that a variant holds, as `std::visit` does. Takes one variant only, by a
-// chain of ifs, which compiles faster.
+// Calls a function with the value that a variant holds, as `std::visit` does. Compiles faster than
+// `std::visit`, since it takes one variant only and tries its types one after the other.
 #pragma once
 
 #include <cstddef>

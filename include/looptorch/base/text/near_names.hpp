@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the names nearest to one that was not found, for "did you mean" in an error. Each candidate costs
-// time by the product of both names' lengths, so use it only on the way to an error.
+// Finds the names nearest to one that was not found, for "did you mean" in an error. Comparing two names
+// takes time proportional to the product of their lengths, so use it only for an error.
 #pragma once
 
 #include <algorithm>

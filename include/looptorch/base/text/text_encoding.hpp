@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Recognises UTF-16 and UTF-32, which spreadsheets and shells of Windows write, so that an error can name
-// them. Looks at the first four bytes.
+// Recognises UTF-16 and UTF-32 by a text's first four bytes, so that an error can name the encoding.
+// Spreadsheets and shells of Windows write such files.
 #pragma once
 
 #include <looptorch/base/error.hpp>

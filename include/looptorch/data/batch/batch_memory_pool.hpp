@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Lends memory to the tensors of batches: one block per tensor; a freed block serves the tensor at the same
+// Lends memory to the tensors of batches, one block per tensor. A freed block serves the tensor at the same
 // position (first, second, ...) of a later batch. Reusing a block costs a lock and no allocation, unless the
 // block must grow. Does not use torch, so that ThreadSanitizer sees all of it.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps the samples of several caches in one folder under a common size limit; each kind of sample has a pair
-// of files, a pack (sample_pack.hpp). To make room it removes packs that no process has open. A process holds
-// a shared lock on NAME.lock while it has a pack open.
+// Keeps the samples of several caches in one folder under a common size limit. Each kind of sample has a
+// pack, a pair of files (sample_pack.hpp). To make room, packs that no process has open are removed. A
+// process holds a shared lock on NAME.lock while it has the pack NAME open.
 #pragma once
 
 #include <looptorch/base/error.hpp>

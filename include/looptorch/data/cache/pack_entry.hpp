@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Declares the records of a cache's files (sample_pack.hpp): a sample's key, its range in the data file, and
-// the record in the index that has both.
+// the index's record, which holds both.
 #pragma once
 
 #include <looptorch/base/hash/checksum.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Plans an epoch's batches. A sampler either orders samples, which the loader cuts into batches, or makes the
-// batches itself. Checks what the sampler returns before any sample is read.
+// batches itself. The plan is checked before any sample is read.
 #pragma once
 
 #include <looptorch/base/error.hpp>

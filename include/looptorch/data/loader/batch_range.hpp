@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives `fit` one interface to whatever range of batches it was passed, such as a vector or a loader: how
-// many batches there are, whether the range can restart, how to begin within an epoch, and which samples a
-// batch holds. `fit` wraps its range in a BatchRange once.
+// Gives `fit` one interface to any range of batches, such as a vector or a loader. It tells how many batches
+// there are, whether the range can restart, and which samples a batch holds; it can also begin within an
+// epoch. `fit` wraps its range in a BatchRange once.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Summarises a dataset in 2 kB of text, which snapshots save. The text tells a resumed run which samples
-// changed, or that only their order did. Computed once: 0.7 s for a million lines of a list.
+// changed, or that only their order changed. It is computed once, in 0.7 s for a million lines of a manifest.
 #pragma once
 
 #include <looptorch/base/error.hpp>

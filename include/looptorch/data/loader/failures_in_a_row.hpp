@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Limits how many samples may fail one after the other. Without a limit, the reader of an endless stream that
-// always fails would wait forever for a batch.
+// Limits how many samples may fail one after the other. Without a limit, training would wait forever for a
+// batch of an endless stream whose samples all fail.
 #pragma once
 
 #include <looptorch/base/error.hpp>

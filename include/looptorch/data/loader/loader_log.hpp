@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Holds what a loader keeps from one epoch to the next: its position, skipped samples and statistics. Only
-// the reader's thread uses it.
+// the thread that reads the loader's batches uses it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

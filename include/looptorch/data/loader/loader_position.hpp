@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Declares a loader's position: two numbers, epoch and batch, since samplers have no state. When a run
-// resumes, a check compares the settings that determine the batches, so that the position means the same
+// Declares a loader's position: two numbers, epoch and batch, since samplers have no state. A resumed run
+// compares the settings that determine the batches with the snapshot's, so that the position means the same
 // samples.
 #pragma once
 

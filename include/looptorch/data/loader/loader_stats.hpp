@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Measures how long the reader waited, how full the queue was and what the workers did, to show whether the
-// data or the model is the bottleneck. Costs two clock readings per batch, and two in the worker that makes
-// it.
+// Measures how long training waited for batches, how many were ready, and how long each worker worked. This
+// shows whether the data or the model is the bottleneck. Costs two clock readings per batch, and two in the
+// worker that makes it.
 #pragma once
 
 #include <algorithm>

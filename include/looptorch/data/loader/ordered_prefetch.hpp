@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Produces numbered values in threads ahead of a consumer, who receives them in order: the core of the
-// loader. Free of torch, so that ThreadSanitizer sees all of it. One mutex, two condition variables, no
-// polling. Holds at most `workers + prefetch` values, unfinished ones included.
+// loader. Holds at most `workers + prefetch` values, unfinished ones included. Uses one mutex and two
+// condition variables, and does not poll. Free of torch, so that ThreadSanitizer sees all of it.
 #pragma once
 
 #include <looptorch/data/loader/turn_lock.hpp>

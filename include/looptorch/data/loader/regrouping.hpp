@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lets a run resume with another batch size, while each window keeps its samples: one batch of 8 becomes 8
-// batches of 1, for example. A resumed `fit` cuts the epoch's batches anew, and converts positions between
-// the two sizes. Costs one pass over the ends of the epoch's batches.
+// Lets a run resume with another batch size: each window keeps its samples, so one batch of 8 becomes 8
+// batches of 1, for example. A resumed `fit` cuts the epoch's batches anew, and converts positions in the
+// epoch between the two sizes. Costs one pass over the epoch's list of batches.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a stream. One worker at a time reads the samples of a batch from the stream; it then
-// transforms and collates them while another worker reads the next.
+// Makes the batches of a stream. One worker at a time reads the samples of a batch; then it transforms and
+// collates them while another worker reads the next batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

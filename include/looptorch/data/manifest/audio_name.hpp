@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Resolves the name of an audio file in a manifest as NeMo does: a path relative to the manifest's folder, an
-// absolute one, or one in the user's home folder.
+// Resolves the name of an audio file in a manifest as NeMo does. The name may be relative to the manifest's
+// folder, absolute, or begin with "~/" for the user's home folder.
 #pragma once
 
 #include <looptorch/base/error.hpp>

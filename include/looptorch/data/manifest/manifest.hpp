@@ -2,8 +2,8 @@
 // Reads and writes manifests: one utterance per line, as JSON (NeMo's and most speech corpora's), CSV or TSV
 // (Common Voice's). Also reads a folder of clips as a manifest: Hugging Face's audiofolder, LJSpeech, or
 // recordings with their texts beside them. Nothing is skipped silently: every fault names file and line, and
-// either ends the reading or is listed. Costs 4 us and 600 bytes per line; checking that the audio exists
-// doubles the time if the disk's directory entries are not cached.
+// either ends the reading or is listed. Costs 4 us and 600 bytes per line. Checking that the audio files
+// exist can double the time.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Recognises in which form a corpus lists its recordings: which separator a table has, LJSpeech's lines
-// without a header, or a folder with a text file beside each recording. Private to manifest_reader.hpp.
+// Recognises how a corpus lists its recordings: as JSON lines, as a table with commas, tabs or another
+// separator, as LJSpeech's lines without a header, or as a folder with a text file beside each recording.
+// Private to manifest_reader.hpp.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads transcripts with times, as caption services provide them: a JSON array of {"text", "start",
-// "duration"}, with a "language" where it is known, beside one long recording. Each segment becomes an
-// utterance with `start` and `end`, so that nothing is cut on disk. Segments that are too short, too long or
-// too quiet are dropped and listed. About 2 us a segment, plus reading the audio if its level is checked.
+// Reads a transcript with times of one long recording, as caption services provide it: a JSON array of
+// {"text", "start", "duration"}, with a "language" where it is known. Each segment becomes an utterance with
+// `start` and `end`, so that nothing is cut on disk. Segments that are too short, too long or too quiet are
+// dropped and listed. Takes about 2 us a segment, plus reading the audio if its level is checked.
 #pragma once
 
 #include <looptorch/data/manifest/manifest.hpp>
