@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // AdamW with moments of 8 bits (narrow/block_codes.hpp), for weights in fp32, bf16 or fp16: 2 bytes per
 // parameter where FusedAdamW keeps 8. Runs end within noise of AdamW's loss. On a CPU a step takes about as
-// long as FusedAdamW's. On NVIDIA's GPUs it is one kernel per group; on other accelerators, and for fp64
-// weights, some fifty tensor operations per parameter. Dividing by the window's weight (for fp16 weights also
+// long as FusedAdamW's. On NVIDIA's GPUs one kernel updates hundreds of parameters; other accelerators,
+// and fp64 weights, take some fifty tensor operations per parameter. Dividing by the window's weight (for fp16 weights also
 // by the loss scale), clipping and skipping an overflowed step need no pass of their own.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs AdamWBf16's step as one kernel for all parameters of a group. Weights may be fp32, fp16 or bf16.
+// Runs AdamWBf16's step as one kernel for hundreds of parameters. Weights may be fp32, fp16 or bf16.
 // 16-bit weights are rounded stochastically, as in the CPU's loop (optim/narrow/bf16_loop.hpp); with `exact`,
 // bf16 weights keep the bits that rounding loses. Results differ from the CPU's only in the last bits of fp32
 // arithmetic.
