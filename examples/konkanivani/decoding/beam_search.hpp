@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Beam search over the scores of both heads, CTC and the attention decoder, for the decodings `joint` and
-// `attention`. Extends texts character by character, and keeps those with the highest score:
+// Beam search over the scores of the model's two heads, CTC and the attention decoder, for the decodings
+// `joint` and `attention`. Extends texts character by character, and keeps those with the highest score:
 //
 //   ctc_weight * log p_ctc(prefix)
 //     + (1 - ctc_weight) * log p_decoder(text)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
-// on request the segments' times and the previous text. The space before the text is kept if the vocabulary
-// merges it with the first letter, as in English, since OpenAI trained Whisper so. It is dropped if it would
-// be a token of its own, as in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins
-// with that token. (transformers always drops it.)
+// on request the segments' times and the previous text. In English the first token is a space together with
+// the letters after it, as OpenAI trained Whisper. In Chinese, Japanese, Thai or Malayalam the space would be
+// a token by itself, with which OpenAI's decoding never begins; it is left out. (transformers always leaves
+// it out.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

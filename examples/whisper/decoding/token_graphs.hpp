@@ -3,7 +3,7 @@
 // each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the
 // host issues them. The prompt runs eagerly.
 //
-// Shapes: R rows, W of each of C clips; V vocabulary; P positions.
+// Shapes: C clips with W rows each, R = C x W rows, V vocabulary, P positions.
 #pragma once
 
 #include <looptorch/graph/captured_call.hpp>
