@@ -3,7 +3,7 @@
 // clip's length, so that a clip has the same states alone and padded in a batch. To recompute the blocks in
 // backward, list lt::Checkpointed<ConformerBlock>{} in the Trainer.
 //
-// Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, C channels, D width, P = 2T - 1 distances.
 #pragma once
 
 #include <looptorch/layers/linear.hpp>

@@ -3,7 +3,7 @@
 // arousal, then applied to generated ones. Its predictions show which emotion a generated spectrogram has.
 // Its last layer but one gives the features for the Frechet and kernel distances.
 //
-// Shapes: B batch, M mel bins, F frames, D features.
+// Shapes: B batch, N clips, M mel bins, F frames, D features.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>

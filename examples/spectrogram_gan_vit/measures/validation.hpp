@@ -4,7 +4,7 @@
 // so looptorch::Validate gets all emotions as one batch. Costs one forward pass of the generator and of the
 // judging network for each held-out clip. Draws nothing from the run's random generators.
 //
-// Shapes: N held-out clips, D features.
+// Shapes: N held-out clips, D features, B batch, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/app/charts/png.hpp>

@@ -4,7 +4,7 @@
 // spectrograms; convert a mel spectrogram first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one
 // thread (librosa: 1.8).
 //
-// Shapes: B clips, T samples, F frames, W samples of a window, K = W / 2 + 1 frequencies.
+// Shapes: B clips, T samples, F frames, K = window / 2 + 1 frequencies.
 #pragma once
 
 #include <looptorch/audio/mel/frame_blocks.hpp>

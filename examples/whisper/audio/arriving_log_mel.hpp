@@ -7,7 +7,7 @@
 //   frames.add(samples_T);             // as they arrive
 //   if (frames.ready() >= 3000) use(frames(0, 3000));
 //
-// Shapes: T samples, M mel bins, F frames of 400 samples every 160.
+// Shapes: T samples, M mel bins, F frames of 400 samples, one every 160 samples.
 #pragma once
 
 #include <looptorch/audio/log_mel.hpp>

@@ -8,7 +8,7 @@
 //   frames(0, 3000);    // the first 30 s
 //   frames(2800, 3000); // overlapping windows may go forward, never back
 //
-// Shapes: T samples, M mel bins, F frames of 400 samples every 160.
+// Shapes: T samples, M mel bins, F frames of 400 samples, one every 160 samples.
 #pragma once
 
 #include <looptorch/audio/log_mel.hpp>

@@ -3,7 +3,7 @@
 // samples as they arrive, or stores them in a temporary file to read them twice; memory stays small either
 // way. Also decodes a file that comes through the pipe, such as WAV, if libsndfile can read it.
 //
-// Shapes: T samples, C channels.
+// Shape: T samples.
 #pragma once
 
 #include <looptorch/app/process/stop_signals.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
-// on request the segments' times and the previous text. In English the first token is a space together with
-// the letters after it, as OpenAI trained Whisper. In Chinese, Japanese, Thai or Malayalam the space would be
-// a token by itself, with which OpenAI's decoding never begins; it is left out. (transformers always leaves
-// it out.)
+// on request the segments' times and the previous text. In English the text's first token is a space together
+// with letters, as in OpenAI's training. In Chinese, Japanese, Thai or Malayalam the space would be a token
+// by itself, with which OpenAI's decoding never begins, so the text has no space. (In transformers it never
+// has.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

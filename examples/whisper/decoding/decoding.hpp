@@ -4,8 +4,8 @@
 // `generate(do_sample=False)`. A clip leaves the batch when it is finished, so that it costs nothing from
 // then on.
 //
-// Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows (unfinished
-// texts), L tokens.
+// Shapes: B clips, S encoder positions, D width of the model, R rows (unfinished texts), L tokens, V
+// vocabulary.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -4,7 +4,7 @@
 // linearly with the sequence length: the fused kernels never hold the matrix of attention weights. A layer
 // that is recomputed in backward keeps attention's result, which is slow to compute and small.
 //
-// Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
+// Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D / H.
 #pragma once
 
 #include <looptorch/layers/norm_heads.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads the bytes and merges of a Hugging Face tokenizer.json, and refuses unsupported kinds. This is a part
+// Reads the tokens and merges of a Hugging Face tokenizer.json, and refuses unsupported kinds. This is a part
 // of tokenizer.hpp: include that instead.
 #pragma once
 
