@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws the random numbers from which emotion_corpus makes songs. Adds real numbers to looptorch::Dice. The
+// Draws the random numbers from which emotion_corpus makes songs. Extends looptorch::Dice by real numbers. The
 // same seed gives the same numbers with every compiler and standard library.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Loads the weights of a Hugging Face ViT folder (config.json, model.safetensors or its shards) as the
-// backbone of a new model, and saves models in that form. Reads the weights of a ViTModel or of a
+// backbone of a new model, and saves models as such folders. Reads the weights of a ViTModel or of a
 // ViTForImageClassification, which puts "vit." before its names. Ignores a classifier and a pooler.
 #pragma once
 

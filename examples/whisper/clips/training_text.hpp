@@ -2,8 +2,8 @@
 // Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
 // on request the segments' times and the previous text. In English the text's first token is a space together
 // with letters, as in OpenAI's training. In Chinese, Japanese, Thai or Malayalam the space would be a token
-// by itself, with which OpenAI's decoding never begins, so the text has no space. (In transformers it never
-// has.)
+// by itself, with which OpenAI's decoding never begins, so the text has no space. (transformers never puts a
+// space there.)
 #pragma once
 
 #include <looptorch/base/error.hpp>
