@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the files that samples of a .jsonl name: NumPy arrays (.npy) and sounds, as tensors.
+// Reads a NumPy array (.npy) or a sound file as a tensor. A field of a .jsonl sample may be the path of such
+// a file in place of numbers.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads training samples from a .jsonl file, one JSON object a line. A column of the samples is a field of
-// these objects.
+// Reads training samples from a .jsonl file, one JSON object a line. Each column of the samples (columns.hpp)
+// is a field of the objects.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Opens the data files that --train and --validation name, as a Source of samples.
+// Opens the data files that are given by --train and --validation. Each becomes a Source, from which samples
+// are read.
 #pragma once
 
 #include "check_fits.hpp"

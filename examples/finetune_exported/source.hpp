@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The interface of a file from which training samples are read, with one tensor for each column
-// (columns.hpp). JsonLines and TensorFiles implement it.
+// Defines Source, the interface by which training samples are read from a file. A sample has one tensor for
+// each column (columns.hpp). JsonLines and TensorFiles implement it.
 #pragma once
 
 #include "columns.hpp"

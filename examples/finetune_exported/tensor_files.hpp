@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads training samples from safetensors files. A column of the samples is a tensor of that name, with one
-// row per sample.
+// Reads training samples from safetensors files. For each column of the samples (columns.hpp), a file has a
+// tensor of the same name, with one row per sample.
 #pragma once
 
 #include <looptorch/base/error.hpp>

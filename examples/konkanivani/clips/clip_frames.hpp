@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts audio files to log-mel frames, at one speed or several. Frames are computed each time or cached in
-// a folder, which holds each clip at every speed, without masks. Training draws speed and masks anew in each
-// epoch, so a run learns the same with and without a cache.
+// a folder, which holds each clip at every speed, without masks. Speed and masks are drawn later, anew in
+// each epoch, so training learns the same with and without a cache.
 //
 // Shapes: M mel bins, F mel frames of 10 ms, T samples.
 #pragma once

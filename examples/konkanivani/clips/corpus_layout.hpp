@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a corpus as it was published: this project's own manifests, Common Voice's tables, or the transcripts
-// of OpenSLR's corpora. A corpus without folders for training, validation and test is split by sentence,
-// 80/10/10, the same on every machine.
+// of OpenSLR's corpora. A corpus that was published without training, validation and test parts is split by
+// sentence, 80/10/10. The split is the same on every machine.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the batches of speech that need the most memory, on which a preflight makes its dry steps. If the run
-// does not fit, finds the hardest ones of smaller batch sizes, too.
+// Finds the batches of speech that need the most memory. A preflight makes its dry steps on them. If the run
+// does not fit, also finds the hardest batches of smaller sizes.
 #pragma once
 
 #include <looptorch/app/flags/memory_flags.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Lists the lines of manifests, the texts and the clips that a run skips because they are unusable, each with
-// the reason. A function that takes a `SkippedItems*` adds to the list and continues; if the pointer is null,
-// it throws at the first unusable item.
+// Lists what a run skips because it is unusable, with the reason: lines of manifests, texts and clips. A
+// function that takes a `SkippedItems*` adds to the list and continues; if the pointer is null, it throws at
+// the first unusable item.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

@@ -2,7 +2,7 @@
 // The dataset of KonkaniVani: reads a manifest's clips as log-mel frames with the ids of their texts. For
 // training it can change the audio's speed and mask parts of the frames, anew in each epoch.
 //
-// Shapes: B batch, M mel bins, F mel frames of 10 ms.
+// Shapes: M mel bins, F mel frames of 10 ms.
 #pragma once
 
 #include <looptorch/audio/clip_limits.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Patterns of Konkani sentences about the market, the kitchen and things, one a line. sentences.hpp fills
-// their slots with words to make the synthetic corpus.
+// Patterns of Konkani sentences about the market, the kitchen and everyday things, one a line. sentences.hpp
+// fills their slots with words to make the synthetic corpus.
 #pragma once
 
 #include <string_view>

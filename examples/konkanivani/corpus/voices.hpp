@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Lists the voices of espeak-ng that speak the corpus. They are Marathi (`mr`), the nearest language for
-// which espeak-ng has pronunciation rules, so Konkani words sound as a reader of Marathi would say them. The
-// Konkani voice (`kok`) of espeak-ng 1.51 is not used: it reads Devanagari's vowel signs by their names ("का"
-// as "ka aakaar").
+// Lists the voices of espeak-ng, a speech synthesiser, that speak the synthetic corpus. They are Marathi
+// (`mr`), the nearest language for which espeak-ng has pronunciation rules, so Konkani words sound as a
+// reader of Marathi would say them. The Konkani voice (`kok`) of espeak-ng 1.51 is not used: it reads
+// Devanagari's vowel signs by their names ("का" as "ka aakaar").
 #pragma once
 
 #include <array>

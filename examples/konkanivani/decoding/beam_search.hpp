@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Beam search over the scores of both heads, CTC and the attention decoder, for the decodings `joint` and
-// `attention`. Extends texts character by character, and keeps those with the highest score:
+// Beam search over the scores of the model's two heads, CTC and the attention decoder, for the decodings
+// `joint` and `attention`. Extends texts character by character, and keeps those with the highest score:
 //
 //   ctc_weight * log p_ctc(prefix)
 //     + (1 - ctc_weight) * log p_decoder(text)
 //     + length_bonus * length
 //
-// CTC keeps the decoder from skipping or repeating words. ctc_weight 0 uses the decoder alone, 1 CTC alone; a
-// head of weight 0 is not run. When a text ends, its CTC term becomes log p_ctc(exactly this text), and the
+// CTC keeps the decoder from skipping or repeating words. With ctc_weight 0 only the decoder is run, and with
+// ctc_weight 1 only CTC. When a text ends, its CTC term becomes log p_ctc(exactly this text), and the
 // decoder adds the log probability of the end token. The decoder runs on the texts of all clips at once.
 //
 // Shapes: B batch, R unfinished texts, T encoder frames, V vocabulary.

@@ -2,7 +2,7 @@
 // Defines Recognizer: a model with its vocabulary, which the programs save and load as a folder of
 // config.json, model.safetensors and vocabulary.json. Also transcribes batches by any of four decodings.
 //
-// Shapes: B batch, M mel bins, F mel frames.
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, V vocabulary.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

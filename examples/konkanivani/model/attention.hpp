@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Multi-head attention on at::scaled_dot_product_attention, plain or with relative positions. A mask shared
-// by all layers hides padding. Attention weights have no dropout, which LibTorch's fused kernel for CPUs does
-// not support.
+// by all layers hides padding. Attention weights have no dropout: LibTorch's fused kernel for CPUs does not
+// support it.
 //
 // Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D/H, P = 2T - 1
 // distances.

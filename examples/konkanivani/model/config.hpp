@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a KonkaniVani model: the three published sizes, checks, and config.json. Weights do not tell a
-// model's number of heads or its kind of positions, so config.json is saved beside them, and compared before
-// they are loaded.
+// Defines the sizes of a KonkaniVani model, with the three that the public KonkaniVani project has. Checks
+// sizes, and reads and writes config.json. Weights do not tell a model's number of heads or its kind of
+// positions, so config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -4,7 +4,7 @@
 // the padding of texts and of the encoder's states. With a cache, a generated character costs one position
 // instead of the whole text.
 //
-// Shapes: B batch, L characters, T encoder frames, D width, V vocabulary.
+// Shapes: B batch, L characters, T encoder frames, D width, H heads, d = D/H, V vocabulary.
 #pragma once
 
 #include <looptorch/layers/linear.hpp>

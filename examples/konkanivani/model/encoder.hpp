@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Converts log-mel frames to the encoder's states: a front end, positions, Conformer blocks. Takes each
+// The encoder: converts log-mel frames to states by a front end, positions and Conformer blocks. Takes each
 // clip's length, so that a clip has the same states alone and padded in a batch. To recompute the blocks in
 // backward, list lt::Checkpointed<ConformerBlock>{} in the Trainer.
 //
-// Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width.
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, C channels, D width, P = 2T - 1 distances.
 #pragma once
 
 #include <looptorch/layers/linear.hpp>

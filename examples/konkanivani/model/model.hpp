@@ -2,7 +2,7 @@
 // The KonkaniVani model: a Conformer encoder with two heads, CTC and an attention decoder. It is saved as a
 // folder of config.json and model.safetensors.
 //
-// Shapes: B batch, M mel bins, F mel frames, T encoder frames, L characters, V vocabulary.
+// Shapes: B batch, M mel bins, F mel frames, T encoder frames, D width, L characters, V vocabulary.
 #pragma once
 
 #include <looptorch/layers/linear.hpp>

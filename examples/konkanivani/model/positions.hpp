@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the tables of sinusoids that encode positions in the encoder and the decoder, and masks that tell
-// valid positions from padding by the clips' lengths.
+// Makes the sinusoids that encode positions in the encoder and the decoder. Also makes the masks of a padded
+// batch, which are true up to each clip's length.
 //
 // Shapes: B batch, T frames or characters, D width, P = 2T - 1 distances.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The vocabulary of a model: the characters of the training texts, in Devanagari or Latin script, and their
 // ids. A character is a code point or, on request, a grapheme cluster, which readers perceive as one
-// character (Devanagari has some hundreds). Texts are normalised first: normal form C, lower case, no
+// character (Devanagari has hundreds of clusters). Texts are normalised first: normal form C, lower case, no
 // punctuation, single spaces, vowel signs kept. Saved as JSON beside the model.
 #pragma once
 

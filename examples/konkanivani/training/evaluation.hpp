@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Transcribes held-out speech with a model, and computes the character and word error rates.
-// konkanivani_train measures the test clips with it, konkanivani_evaluate any manifest.
+// konkanivani_train uses it for the test clips, and konkanivani_evaluate for any manifest.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

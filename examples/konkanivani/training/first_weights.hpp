@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Loads the weights that `--weights` names: this example's own, or those of the public KonkaniVani project,
-// written in PyTorch. The project's tensors are renamed and converted: an attention's three projections are
-// one tensor there, pointwise convolutions are Conv1d, and the encoder does not scale its input by the root
-// of the width. The project's frames use another logarithm of mel power, so the first layers have to adapt in
-// training.
-//
-// Shapes: D width, M mel bins, V vocabulary.
+// Loads the weights given by `--weights`: weights of this example, or of the public KonkaniVani project,
+// which is written in PyTorch. The project's tensors are renamed and converted: the project has one tensor
+// for an attention's three projections, its pointwise convolutions are Conv1d, and its encoder does not
+// multiply its input by the root of the width. The project also computes frames with another logarithm, so
+// the first layers have to adapt in training.
 #pragma once
 
 #include <looptorch/app/weights/first_weights.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes a run's model sizes and vocabulary beside its snapshots, as `config.json` and `vocabulary.json`. A
-// run that resumes is compared with both before the snapshot itself is read. Also prepares a run's output
-// folder.
+// Writes the sizes of a run's model and its vocabulary beside its snapshots, as `config.json` and
+// `vocabulary.json`. A resumed run is compared with both files before the snapshot itself is read. Also
+// prepares a run's output folder.
 #pragma once
 
 #include "../decoding/recognizer.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Accepts commands that were written for train_konkanivani_asr.py, the Python script that this example
-// follows. Recognises them by flags with underscores, and gives them the script's settings (`--preset
-// original`).
+// follows. A command with one of the script's flags, which have underscores, gets the script's settings
+// (`--preset original`).
 #pragma once
 
 #include <algorithm>

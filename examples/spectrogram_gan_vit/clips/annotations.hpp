@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads songs and their emotions from the published tables of DEAM (Aljanaki, Yang, Soleymani 2017), one song
-// a line, and finds each song's audio file. Two further columns, `split` and `origin`, are optional. Takes a
-// few microseconds a line.
+// Reads songs and their emotions from the published tables of DEAM, a dataset of songs (Aljanaki, Yang,
+// Soleymani 2017), with one song a line, and finds each song's audio file. Two further columns, `split` and
+// `origin`, are optional. Takes a few microseconds a line.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The dataset of songs: a spectrogram with its emotion for each. Spectrograms stay in host memory or, with a
-// cache, on disk; only batches move to the device.
+// The dataset of songs: a sample is a song's spectrogram with its emotion. Spectrograms stay in host memory
+// or, with a cache, on disk; only batches move to the device.
 //
 // Shapes: B batch, M mel bins, F frames.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the tables of a dataset, and its audio or spectrograms. The folder may be made by emotion_corpus, or
-// hold DEAM's unpacked archives.
+// Finds the tables and the audio or spectrograms in a dataset's folder: a folder made by emotion_corpus, this
+// example's program for synthetic songs, or one with the unpacked archives of DEAM, a published dataset.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Reads mel spectrograms that Python saved by np.save, as training pictures (picture.hpp). Each is normalised
-// to mean 0 and deviation 1, so files in decibels, natural logarithms and z-scores give the same picture.
-// Files of power do not: take their logarithm first. Frames must be like this example's: 22.05 kHz, hop 512,
-// 20 to 8000 Hz.
+// to mean 0 and deviation 1, so files in decibels, natural logarithms and z-scores give the same picture. If
+// a spectrogram is power, take its logarithm before it is saved. Frames must be like this example's: 22.05
+// kHz, hop 512, 20 to 8000 Hz.
 //
 // Shapes: M mel bins, F frames.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists unusable songs with the reason. `--on-bad-audio` decides whether a run skips them or ends at the
-// first.
+// Lists unusable songs with the reason. `--on-bad-audio` decides whether a run skips unusable songs or ends
+// at the first one.
 #pragma once
 
 #include <looptorch/app/run/skipped_items.hpp>

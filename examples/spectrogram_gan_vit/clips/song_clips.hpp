@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Loads the songs of a dataset's folder in three splits, and makes each split a dataset with cached
-// spectrograms. Collects skipped songs and short clips, which programs print as they end.
+// spectrograms. Collects skipped songs and short clips, which a program lists when it ends.
 #pragma once
 
 #include <looptorch/app/training_options.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Splits songs into training, validation and test. A table may name a recorded song's split. Otherwise the
-// split depends only on the song's id and a seed, so that other songs can be added or removed without
-// changing it. Generated songs are for training only.
+// split depends only on the song's id and a seed, so adding or removing other songs does not change it.
+// Generated songs are for training only.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Plans the clips of a corpus: their ids, splits, labels and seeds. A clip's id decides its split; the
-// corpus' seed and the id decide all else. A corpus that is made again with more clips therefore keeps its
-// clips in their splits.
+// Plans the clips of a synthetic corpus: their ids, splits, labels and seeds. A clip's id decides its split;
+// the corpus' seed and the id decide all else. If the corpus is made again with more clips, its earlier clips
+// stay in their splits.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Synthesises the notes and drums of emotion_corpus. A note repeats one period of a wave at the note's pitch;
-// the instrument decides the wave's overtones, and how the loudness changes over time. A note costs 2 ns a
-// sample.
+// Synthesises the notes and drums of the songs that emotion_corpus makes. A note repeats one period of a wave
+// at the note's pitch; the instrument decides the wave's overtones, and how the loudness changes over time. A
+// note costs 2 ns a sample.
 #pragma once
 
 #include "dice.hpp"

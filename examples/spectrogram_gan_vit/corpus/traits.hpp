@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Chooses how a piece of emotion_corpus sounds for a given emotion: tempo, mode, register, loudness,
+// Chooses how a song of emotion_corpus sounds for a given emotion: tempo, mode, register, loudness,
 // brightness, roughness and articulation, as in the literature (README.md has the sources). Each trait is
 // drawn around a mean that depends on the emotion, so that no single trait reveals a label.
 #pragma once

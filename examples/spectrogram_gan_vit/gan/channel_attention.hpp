@@ -2,7 +2,7 @@
 // The channel attention of the generator (the channel half of CBAM, Woo et al., 2018): scales each channel by
 // a number from 0 to 1 that depends on all channels.
 //
-// Shapes: B batch, C channels, R = C / 8 at least 1, H rows, W columns.
+// Shapes: B batch, C channels, H rows, W columns.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a spectrogram GAN, checks, and config.json. Weights do not tell the size of the pictures, so
-// config.json is saved beside them, and compared before they are loaded.
+// Defines the sizes of a spectrogram GAN, checks them, and reads and writes config.json. Weights do not tell
+// the size of the pictures, so config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -3,7 +3,7 @@
 // Four convolutions of stride 2 compute features, which are judged together with the emotion. All weights are
 // normalised to spectral norm 1, except those that embed and predict the emotion.
 //
-// Shapes: B batch, M mel bins, F frames, C channels.
+// Shapes: B batch, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/base/error.hpp>

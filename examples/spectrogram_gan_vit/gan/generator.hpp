@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Converts noise and an emotion to a spectrogram. Normalises groups of channels (GroupNorm): statistics over
-// a batch would make a window of micro-batches differ from one large batch.
+// The generator: converts noise and an emotion to a spectrogram. Normalises groups of channels (GroupNorm),
+// not batches: statistics over a batch would make a window of micro-batches differ from one large batch.
 //
-// Shapes: B batch, Z latent numbers, C channels, M mel bins, F frames.
+// Shapes: B batch, Z latent numbers, M mel bins, F frames, I inputs and O outputs of a convolution.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,7 +2,7 @@
 // Generates spectrograms with a trained generator, for given or drawn emotions, and converts them to sound.
 // gan_sample is made of these functions.
 //
-// Shapes: B batch, Z latent numbers, M mel bins, F frames, T samples.
+// Shapes: B batch, N training songs, Z latent numbers, M mel bins, F frames, T samples.
 #pragma once
 
 #include <looptorch/base/random.hpp>

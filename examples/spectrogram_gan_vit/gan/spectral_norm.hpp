@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Layers with spectral normalisation (Miyato et al., 2018) for the discriminator: each weight is divided by
 // its largest singular value, which limits how much a small change of a spectrogram can change the judgement.
-// In training each forward pass refines the singular value by one round of power iteration, which costs two
-// matmuls of the weight and a vector.
+// In training each forward pass refines the singular value by one round of power iteration, which multiplies
+// the weight by a vector twice.
 //
 // Shapes: O outputs, I inputs; the weight as a matrix is [O, I x everything else].
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Measures whether generated spectrograms are copies of training clips, and whether they differ from one
-// another. Distances are those of the spectrograms' averages over patches (patches.hpp).
+// another. Compares the spectrograms' averages over patches (patches.hpp).
 //
 // Shapes: N clips, K patches.
 #pragma once

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A small network by which generators are measured. It is trained on real spectrograms to predict valence and
-// arousal, then applied to generated ones. Its predictions judge their emotion; its last layer but one gives
-// the features for the Frechet and kernel distances.
+// arousal, then applied to generated ones. Its predictions show which emotion a generated spectrogram has.
+// Its last layer but one gives the features for the Frechet and kernel distances.
 //
-// Shapes: B batch, M mel bins, F frames, D features.
+// Shapes: B batch, N clips, M mel bins, F frames, D features.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes the kernel distance between the features of two sets of clips (KID: Binkowski, Sutherland, Arbel
 // and Gretton, 2018), in double precision. Unlike the Frechet distance it does not assume normally
-// distributed features, and its expectation does not depend on the number of clips, whereas the Frechet
-// distance is too large for few clips.
+// distributed features. Few clips make the Frechet distance too large; the expected kernel distance is the
+// same for any number of clips.
 //
 // Shapes: N and K clips, D features.
 #pragma once

@@ -3,7 +3,7 @@
 // sets of clips are compared; the other predicts emotions. Clips are read in batches, and only 4 KB of each
 // stay in memory.
 //
-// Shapes: N clips, D features, K cells of a patch, B batch, M mel bins, F frames.
+// Shapes: N clips, D features, K patches (patches.hpp), B batch, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/data/loader/pinned_prefetch_loader.hpp>

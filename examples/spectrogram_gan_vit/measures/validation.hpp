@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Evaluates a generator while it trains: generates a clip for the emotion of each held-out song, and measures
-// the distance between the features of generated and held-out clips. Such a distance is no mean over batches,
-// so all emotions are one batch of looptorch::Validate. Costs one forward pass of the generator and of the
+// the distance between the features of generated and held-out clips. The distance is not a mean over batches,
+// so looptorch::Validate gets all emotions as one batch. Costs one forward pass of the generator and of the
 // judging network for each held-out clip. Draws nothing from the run's random generators.
 //
-// Shapes: N held-out clips, D features.
+// Shapes: N held-out clips, D features, B batch, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/app/charts/png.hpp>

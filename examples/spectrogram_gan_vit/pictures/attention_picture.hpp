@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Draws where a network attended: the spectrogram, bright where attention was high and dark elsewhere.
+// Draws where a network attended: the spectrogram, bright where attention was high and dark where it was low.
 //
 // Shapes: M mel bins, F frames, H x W patches.
 #pragma once

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Computes sound from magnitudes alone, and finds the phases by iteration (Griffin and Lim 1984, with the
-// momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated spectrograms; convert a
-// mel spectrogram first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one thread (librosa: 1.8).
+// Computes sound from the magnitudes of its spectra, and finds the missing phases by iteration (Griffin and
+// Lim 1984, with the momentum of Perraudin, Balazs and Søndergaard 2013). Use it to listen to generated
+// spectrograms; convert a mel spectrogram first by mel_inverse.hpp. 30 s at 22.05 kHz take 0.4 s on one
+// thread (librosa: 1.8).
 //
-// Shapes: B clips, T samples, F frames, W samples of a window, K = W / 2 + 1 frequencies.
+// Shapes: B clips, T samples, F frames, K = window / 2 + 1 frequencies.
 #pragma once
 
 #include <looptorch/audio/mel/frame_blocks.hpp>

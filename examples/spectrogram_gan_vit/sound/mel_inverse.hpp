@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Converts mel spectrograms back to the magnitudes of a Fourier transform, which griffin_lim.hpp turns into
-// sound. Mel filters blur, so many spectra fit; this finds one of them, without negative power. 50 iterations
-// for 30 s at 22.05 kHz take 0.4 s on one thread (librosa's non-negative least squares: 5.7).
+// sound. Mel filters blur, so many spectra have the same mel spectrogram; the result is one of them, without
+// negative power. 50 iterations for 30 s at 22.05 kHz take 0.4 s on one thread (librosa's non-negative least
+// squares: 5.7).
 //
 // Shapes: F frames, M mel bins, K = window / 2 + 1 frequencies.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The sizes of a Vision Transformer, checks, and config.json. The file has Hugging Face's keys, so that
-// transformers can read this example's folders, and this example those of transformers. An unsupported
+// Defines the sizes of a Vision Transformer, checks them, and reads and writes config.json. The file has
+// Hugging Face's keys, so that transformers and this example can read each other's folders. An unsupported
 // variant is refused by an error that names the key.
 #pragma once
 

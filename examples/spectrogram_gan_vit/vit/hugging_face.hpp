@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads the weights of a Hugging Face ViT folder (config.json, model.safetensors or its shards) as the
-// backbone of a new model, and saves models in that form. Reads files of ViTModel and of
-// ViTForImageClassification, whose names have the prefix "vit.". Ignores a classifier and a pooler.
+// backbone of a new model, and saves models as such folders. Reads the weights of a ViTModel or of a
+// ViTForImageClassification, which puts "vit." before its names. Ignores a classifier and a pooler.
 #pragma once
 
 #include <looptorch/base/error.hpp>

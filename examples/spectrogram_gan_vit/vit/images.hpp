@@ -2,7 +2,7 @@
 // Converts spectrograms to a ViT's images: normalises each mel bin, resizes bilinearly, and repeats the
 // picture for each colour. Runs on the spectrograms' device, so that only spectrograms are copied to it.
 //
-// Shapes: B batch, M mel bins, F frames, C channels, H rows, W columns.
+// Shapes: B batch, M mel bins, F frames, H rows, W columns.
 #pragma once
 
 #include <looptorch/base/error.hpp>

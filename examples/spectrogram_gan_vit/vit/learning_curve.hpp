@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes curve.csv, the learning curve of `vit_train`, and removes an earlier run's.
+// Writes curve.csv, the learning curve of `vit_train`. A new run first removes the curve.csv of an earlier
+// one.
 #pragma once
 
 #include <looptorch/loop/context.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A linear probe: predicts emotions only from a clip's mean energy in each mel bin. Its scores on the ViT's
-// clips show what the ViT adds.
+// A linear probe: predicts emotions only from a clip's mean energy in each mel bin. If a ViT scores better on
+// the same clips, it uses more than these means.
 //
 // Shapes: N clips, M mel bins.
 #pragma once

@@ -4,7 +4,7 @@
 // be recomputed in backward (Checkpointed), which for ViT-B saves most of the activations' memory.
 //
 // Shapes: B batch, C channels, H rows, W columns, T tokens (the class token, then patches row by row), D
-// hidden size, A heads, M mel bins, F frames.
+// hidden size, A heads, d = D / A, M mel bins, F frames.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The objective of vit_train: a weighted squared error of valence and arousal, with mixup on request (Zhang
-// et al. 2018). Mixup blends each clip and its labels with the next one of the batch, so that the model sees
+// et al. 2018). Mixup blends each clip and its labels with the next clip of the batch, so that the model sees
 // more clips than there are. It costs a copy of the batch.
 //
 // Shapes: B batch, M mel bins, F frames.

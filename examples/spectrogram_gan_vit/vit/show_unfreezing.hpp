@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Counts the trained blocks and parameters of a model, and reports them during training as UnfreezeAt
-// unfreezes them. Publishes a metric that makes early stopping wait for the schedule's last blocks.
+// Reports how much of a model is trained while UnfreezeAt unfreezes it: the number of trained blocks and
+// parameters. Also publishes a metric for early stopping, which then waits until the last blocks are
+// unfrozen.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Unfreezes a pretrained backbone step by step: it begins frozen, and its blocks are trained from later
-// epochs on, those near the head first. Parses the schedule, such as "8:11,12:10-11,16:9-11", into rules for
-// looptorch's UnfreezeAt, which unfreezes the blocks and keeps the optimizer's moments.
+// Unfreezes a pretrained backbone step by step: all of it is frozen at first, and later epochs train more and
+// more of its blocks, those near the head first. Parses the schedule, such as "8:11,12:10-11,16:9-11", into
+// rules for looptorch's UnfreezeAt, which unfreezes the blocks and keeps the optimizer's moments.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Computes Whisper's log-mel frames of a sound while it arrives from a pipe or a microphone, holding one
-// window at a time. Whisper raises quiet frames to 80 dB below the loudest frame. Here that is the loudest
-// frame so far; in LogMel it is the loudest of the whole sound.
+// window at a time. Whisper raises quiet frames to 80 dB below the loudest frame. LogMel takes the loudest
+// frame of the whole sound; ArrivingLogMel can only take the loudest so far.
 //
 //   ArrivingLogMel frames(80);
 //   frames.add(samples_T);             // as they arrive
 //   if (frames.ready() >= 3000) use(frames(0, 3000));
 //
-// Shapes: T samples, M mel bins, F frames of 400 samples every 160.
+// Shapes: T samples, M mel bins, F frames of 400 samples, one every 160 samples.
 #pragma once
 
 #include <looptorch/audio/log_mel.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads audio files as Whisper's input: log-mel frames of one length, `max_seconds`. Shorter clips are padded
-// with the features of silence. With 8 s in place of Whisper's 30 s, the encoder takes a quarter of the time
-// and memory.
+// Reads audio files as Whisper's input, which is log-mel frames. All clips get the length `max_seconds`;
+// shorter clips are padded with the features of silence. With 8 s in place of Whisper's 30 s, the encoder
+// takes a quarter of the time and memory.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Computes Whisper's log-mel frames of a sound of any length in bounded memory, equal to LogMel's of the
-// whole sound. Frames depend on the loudest of them, so a recording is read twice: once to find the loudest,
-// once for the frames.
+// Computes Whisper's log-mel frames of a sound of any length in bounded memory. They equal those that LogMel
+// computes of the whole sound. All frames depend on the loudest one, so a recording is read twice: once to
+// find the loudest, once for the frames.
 //
 //   const LoudestFrame loudest = find_loudest(SampleStream(path, 16000));
 //   LogMelStream frames(SampleStream(path, 16000), {.mel_bins = 80, .peak = loudest.log_mel});
 //   frames(0, 3000);    // the first 30 s
 //   frames(2800, 3000); // overlapping windows may go forward, never back
 //
-// Shapes: T samples, M mel bins, F frames of 400 samples every 160.
+// Shapes: T samples, M mel bins, F frames of 400 samples, one every 160 samples.
 #pragma once
 
 #include <looptorch/audio/log_mel.hpp>

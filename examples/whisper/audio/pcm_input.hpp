@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Reads samples from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. Reads
-// them as they arrive, or stores them in a temporary file to read them twice; memory stays small either way.
-// If the pipe has a file that libsndfile reads, such as WAV, decodes it.
+// Reads sound from a pipe: `ffmpeg -i talk.mp4 -f s16le -ac 1 -ar 16000 - | whisper_transcribe -`. Gives the
+// samples as they arrive, or stores them in a temporary file to read them twice; memory stays small either
+// way. Also decodes a file that comes through the pipe, such as WAV, if libsndfile can read it.
 //
-// Shapes: T samples, C channels.
+// Shape: T samples.
 #pragma once
 
 #include <looptorch/app/process/stop_signals.hpp>

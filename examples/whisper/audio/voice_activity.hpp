@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Finds the parts of a recording with speech, for `whisper_transcribe --vad`: sound that is louder than the
-// noise around it, whose level is tracked as it changes. Needs no model and no training; 10 hours take a
-// tenth of a second. Intermittent music and machines count as speech; Whisper's own no-speech probability has
-// to reject them.
+// noise around it. Needs no model and no training; 10 hours take a tenth of a second. Intermittent music and
+// machines count as speech; Whisper's own no-speech probability has to reject them.
 //
-// The noise floor is the lowest level, over 0.1 s, of the 10 s around (R. Martin, "Noise power spectral
-// density estimation based on optimal smoothing and minimum statistics", 2001).
+// The level of the noise is tracked as it changes: at each time it is the lowest level, averaged over 0.1 s,
+// within the 10 s around that time (R. Martin, "Noise power spectral density estimation based on optimal
+// smoothing and minimum statistics", 2001).
 #pragma once
 
 #include <algorithm>

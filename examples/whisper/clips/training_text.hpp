@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
-// on request the segments' times and the previous text. The space before the text is kept if the vocabulary
-// merges it with the first letter, as in English, since OpenAI trained Whisper so. It is dropped if it would
-// be a token of its own, as in Chinese, Japanese, Thai or Malayalam, since OpenAI's decoding never begins
-// with that token. (transformers always drops it.)
+// on request the segments' times and the previous text. In English the text's first token is a space together
+// with letters, as in OpenAI's training. In Chinese, Japanese, Thai or Malayalam the space would be a token
+// by itself, with which OpenAI's decoding never begins, so the text has no space. (transformers never puts a
+// space there.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,7 +2,7 @@
 // Beam search as in openai-whisper: continues the best `beam_size` texts of a clip and collects those that
 // end. A clip is done when round(beam_size * patience) texts have ended.
 //
-// Shapes: R rows, clip by clip; K candidates of a row.
+// Shapes: R rows (unfinished texts, clip by clip), K candidates of a row.
 #pragma once
 
 #include "token_search.hpp"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Decodes texts from the encoder's states with a key-value cache: greedily, by sampling, or by a beam. The
-// ids are those of openai-whisper's `decode`; greedy ones are also those of transformers'
-// `generate(do_sample=False)`. Clips that are finished leave the batch, so a batch costs as much as its texts
-// have tokens.
+// Decodes texts from the encoder's states with a key-value cache: greedily, by sampling, or by a beam. Gives
+// the ids of openai-whisper's `decode`; greedy ids are also those of transformers'
+// `generate(do_sample=False)`. A clip leaves the batch when it is finished, so that it costs nothing from
+// then on.
 //
-// Shapes: B clips, M mel bins, T mel frames, S encoder positions, D width of the model, R rows, L tokens.
+// Shapes: B clips, S encoder positions, D width of the model, R rows (unfinished texts), L tokens, V
+// vocabulary.
 #pragma once
 
 #include <looptorch/base/error.hpp>

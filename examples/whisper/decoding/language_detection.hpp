@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Detects the spoken language by the token that a multilingual Whisper puts after the transcript's start.
+// Detects the spoken language: a multilingual Whisper begins each transcript with a token that names it.
 //
 // Shapes: B clips, S encoder positions, D width of the model, V vocabulary, N languages.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The prompt of a decoding, the tokens before its text: they say in which language the speech is, whether to
-// transcribe or translate it, and whether with times. Training begins its target texts with the same tokens.
+// The prompt of a decoding: the tokens before its text. They give the language of the speech, the task
+// (transcribe or translate), and whether the text has times. Training begins its target texts with the same
+// tokens.
 #pragma once
 
 #include <looptorch/base/error.hpp>

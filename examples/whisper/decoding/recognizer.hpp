@@ -2,7 +2,7 @@
 // Defines Recognizer: a Whisper model with its tokenizer and decoding settings, loaded from a Hugging Face
 // folder, which turns log-mel frames into text. The programs that train, transcribe and evaluate use it.
 //
-// Shapes: B batch, M mel bins, T mel frames.
+// Shapes: B batch, M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chooses the next tokens of each text on the device, by the search and the rules of score_rules.hpp. The
-// host sends a few numbers per text and gets the chosen tokens back. Nothing in between depends on the host,
-// so a CUDA graph can hold this step.
+// Chooses the next token of each text on the device, or the best few for a beam, by the rules of
+// score_rules.hpp. The host sends a few numbers per text and gets the chosen tokens back. Nothing in between
+// depends on the host, so a CUDA graph can hold this step.
 //
 // Shapes: R rows (texts under way), V vocabulary, K candidates of a row.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Keeps the unfinished texts of a batch while they are decoded, greedily or by sampling at a temperature.
-// Each unfinished text of a clip is a row. `advance` takes the tokens that TokenChoice has chosen for each
-// row, and returns which tokens continue which rows. BeamTexts in beam_search.hpp has the same interface.
+// Each unfinished text is a row. `advance` takes the tokens that TokenChoice has chosen for each row, and
+// returns which tokens continue which rows. BeamTexts in beam_search.hpp has the same interface.
 //
 // Shapes: R rows, clip by clip.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts a Whisper from Hugging Face's layout to that of CTranslate2, the engine of faster-whisper, as
-// ctranslate2_import.hpp does in reverse. Variables are, bit for bit, those that CTranslate2's own converter
-// writes, in fp32, fp16 or int8.
+// Converts Whisper's weights from Hugging Face's layout to that of CTranslate2, the engine of faster-whisper,
+// in fp32, fp16 or int8. The result equals that of CTranslate2's own converter bit for bit.
+// ctranslate2_import.hpp converts in the other direction.
 #pragma once
 
 #include <looptorch/base/error.hpp>

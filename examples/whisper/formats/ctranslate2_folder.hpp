@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a CTranslate2 folder's files besides model.bin from a Hugging Face folder: config.json,
-// vocabulary.json, and the tokenizer.json and preprocessor_config.json that faster-whisper reads.
+// Makes the files that CTranslate2 and faster-whisper read beside model.bin: config.json, vocabulary.json,
+// tokenizer.json and preprocessor_config.json. Takes their contents from a Hugging Face folder.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts CTranslate2's Whisper to Hugging Face's. Takes sizes from shapes, translates names by a table,
-// splits fused projections, and divides 8-bit weights by their scales. Throws for a variable that is missing,
-// unknown or of another shape.
+// Converts Whisper's weights from CTranslate2's layout to Hugging Face's. Derives the model's sizes from the
+// shapes, translates names by a table, splits fused projections, and divides 8-bit weights by their scales.
+// Throws for a variable that is missing, unknown or of another shape.
 #pragma once
 
 #include <looptorch/state/weights/safetensors.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a CTranslate2 folder of Whisper, and makes the parts of a Hugging Face folder beside the weights:
-// special token ids, generation_config.json, preprocessor_config.json and tokenizer_config.json.
+// Makes the files that a Hugging Face folder has besides the weights, for models imported from CTranslate2 or
+// OpenAI: generation_config.json, preprocessor_config.json and tokenizer_config.json. Also sets the special
+// token ids of config.json.
 #pragma once
 
 #include <looptorch/base/error.hpp>

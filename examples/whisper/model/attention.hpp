@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Multi-head attention on at::scaled_dot_product_attention, shared by Whisper's encoder and decoder.
 // Parameters have the names of Hugging Face transformers, so that its weights load by name. Memory grows
-// linearly with the sequence length: the fused kernels never hold the matrix of attention weights. Layers
-// that recompute keep attention's result, since it is slow to compute and small.
+// linearly with the sequence length: the fused kernels never hold the matrix of attention weights. A layer
+// that is recomputed in backward keeps attention's result, which is slow to compute and small.
 //
-// Shapes: B batch, T queries, S keys and values, D width of the model, H heads.
+// Shapes: B batch, T queries, S keys and values, D width of the model, H heads, d = D / H.
 #pragma once
 
 #include <looptorch/layers/norm_heads.hpp>

@@ -2,7 +2,7 @@
 // Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. A
 // cache of keys and values makes each generated token cost one position instead of the whole prefix.
 //
-// Shapes: B batch, L tokens, S encoder positions, D width of the model, V vocabulary.
+// Shapes: B batch, L tokens, S encoder positions, D width of the model, H heads, V vocabulary.
 #pragma once
 
 #include <looptorch/layers/feed_forward.hpp>

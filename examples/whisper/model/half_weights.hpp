@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU. There a token takes as long as
+// Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU. A token there takes as long as
 // reading all of the decoder's weights from memory, so half the bytes take half the time. The copy loses
 // nothing: Whisper's published weights are fp16 numbers, which are widened to fp32 before they are
-// multiplied. It needs half as much memory as the matrix, in addition.
+// multiplied. The matrix itself stays in memory, and the copy takes half as much again.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The linear layers of Whisper, which choose the fastest matmul that gives the same numbers: by 16-bit
-// weights if these lose nothing (half_weights.hpp), else by oneDNN on AMD's processors and by LibTorch
-// elsewhere.
+// weights if these lose nothing (half_weights.hpp), by oneDNN on AMD's processors, or else by LibTorch.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Whisper (Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision") as a LibTorch
 // module, without dropout, as it was published. Parameters have the names of transformers'
-// WhisperForConditionalGeneration, whose `proj_out.weight` is the token embedding here. Layers are
-// Checkpointed: with gradients they recompute, unless a Trainer lists that policy in When{false, ...}.
+// WhisperForConditionalGeneration; its `proj_out.weight` is the token embedding here. Layers recompute their
+// activations in backward. To switch that off, list Checkpointed<EncoderLayer> or Checkpointed<DecoderLayer>
+// in the Trainer within When{false, ...}.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, V vocabulary.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Generates what operators key: call signs, contacts with reports and names, common words, figures and code
-// groups. The same seed gives the same texts on every platform.
+// Generates the texts that radio operators send in Morse code: call signs, contacts with reports and names,
+// common words, figures and code groups. The same seed gives the same texts on every platform.
 #pragma once
 
 #include <looptorch/base/random.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Splits a text into the pieces that the tokenizer encodes one by one, by GPT-2's pattern. Takes one pass,
+// Splits a text by GPT-2's pattern into the pieces that the tokenizer encodes one by one. Takes one pass,
 // without a regular expression engine. Combining marks, such as Devanagari's vowel signs, are not letters.
 //
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+

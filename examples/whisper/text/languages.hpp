@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Lists the languages of Whisper, and finds a language's code by the names and codes that openai-whisper
-// takes: "English", "en", in any case.
+// accepts, such as "English" or "en", in upper or lower case.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

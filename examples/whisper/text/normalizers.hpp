@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Chooses how texts are normalised before word error rates are computed: by the flag --normalizer, or by the
-// language.
+// Chooses how texts are normalised before word error rates are computed: as the flag --normalizer says, or
+// else as suits the language.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads the ids of Whisper's special tokens, such as the end of text and the languages, from a folder's
-// tokenizer. They stand in for ids that the folder's config.json or generation_config.json lacks.
+// Reads the ids of Whisper's special tokens, such as the end of text and the languages, from the tokenizer in
+// a folder. Programs use them for ids that the folder's config.json or generation_config.json lacks.
 #pragma once
 
 #include <looptorch/base/error.hpp>

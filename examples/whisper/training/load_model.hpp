@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads the model of a fine-tuning run and applies the options that change it: adapters, types of weights,
-// frozen parts. Also computes a model's identity, by which a resumed run notices other weights.
+// frozen parts. Also computes a model's identity, by which a resumed run notices that it was given other
+// weights.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -2,7 +2,7 @@
 // The objective of training: how well the decoder predicts each token of a batch's texts from the sound and
 // the tokens before it.
 //
-// Shapes: B batch, S encoder positions, D width of the model.
+// Shapes: B batch, L tokens, S encoder positions, D width of the model.
 #pragma once
 
 #include "../clips/batch.hpp"

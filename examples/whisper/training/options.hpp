@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The settings of `whisper_finetune`. Refuses settings that contradict each other, and derives the options of
-// the run's parts. flags.hpp defines the flags.
+// the run's parts from them, such as those of the data. flags.hpp defines the flags.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The training clips of a run, with random choices: which part of a clip is masked, and whether its target
-// has timestamps and follows the previous text. They are drawn anew in each epoch from the run's seed, so
-// that a resumed run makes the same choices.
+// has timestamps and follows the previous text. The choices are drawn anew in each epoch from the run's seed,
+// so that a resumed run makes the same ones.
 //
 // Shapes: M mel bins, T mel frames.
 #pragma once

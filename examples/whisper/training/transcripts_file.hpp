@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saves transcripts, so that a resumed run need not transcribe with the untrained model again. They are
-// reused only for the same clips and settings.
+// Saves the transcripts that the model makes before training, so that a resumed run need not make them again.
+// A resumed run reads them only if clips and settings are the same.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Prints some transcripts below what was said, for a reader to compare.
+// Prints some transcripts for a reader to compare, each below the text that was really spoken.
 #pragma once
 
 #include <looptorch/metrics/text_example.hpp>

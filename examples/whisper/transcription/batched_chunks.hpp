@@ -3,7 +3,7 @@
 // recording. The encoder and each step of the decoder run once for a whole batch. Each piece is decoded
 // without the text of the others.
 //
-// Shapes: B chunks, M mel bins, T mel frames.
+// Shapes: B chunks, M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once
 
 #include "../audio/voice_activity.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Transcribes files of any length and number. Short files are transcribed in batches, long ones window by
+// Transcribes any number of files of any length. Short files are transcribed in batches, long ones window by
 // window or by their parts with speech, and standard input as it arrives.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Defines the settings of whisper_transcribe as flags, named as in openai-whisper if it has them.
+// Defines the settings of whisper_transcribe as flags. Settings that openai-whisper also has keep its names.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

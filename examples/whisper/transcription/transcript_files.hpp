@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writes transcripts as files of each format. Each file appears whole or not at all.
+// Writes transcripts as files, one for each recording and format. A file appears whole or not at all.
 #pragma once
 
 #include <looptorch/app/run/output_files.hpp>

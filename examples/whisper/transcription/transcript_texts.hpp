@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Formats transcripts as TXT, SRT, VTT, TSV and JSON with openai-whisper's layout, byte for byte. All but
-// JSON grow by segment, and are complete after each one.
+// Formats transcripts as TXT, SRT, VTT, TSV and JSON with openai-whisper's layout, byte for byte. All formats
+// but JSON can be written segment by segment, and are complete after each segment.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes the size in bits that deflate (RFC 1951) gives a text, from how often each literal and match
-// occurs (deflate_size.hpp). Takes the fixed code or the one that zlib would build, whichever is shorter.
-// Ties are broken as in zlib, since they change the size of a code's own description.
+// Computes how many bits a text takes when deflate (RFC 1951) encodes it. Needs only the number of times that
+// each literal and match occurs, which deflate_size.hpp counts. Takes deflate's fixed Huffman code or the one
+// that zlib would build for the text, whichever is shorter. Breaks ties as zlib does, since they change how
+// long the code's own description is.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Detects during decoding that a text ends in a loop, as Whisper's may on unknown speech, so that its
-// decoding can stop.
+// Detects that a text has run into a loop while it is decoded, so that decoding can stop. Whisper may repeat
+// itself on sounds or languages that it does not know.
 #pragma once
 
 #include <algorithm>

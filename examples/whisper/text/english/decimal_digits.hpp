@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Arithmetic on numbers of any length in ASCII digits, as far as spoken numbers need it. Takes linear time.
+// Adds numbers of any length, and multiplies them by powers of ten, as strings of decimal digits: the
+// arithmetic for writing spoken numbers as digits. Takes linear time.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Completes english_numbers.hpp, which turns spoken numbers into digits, by openai-whisper's rules. Before
-// it, rewrites "and a half" and puts spaces between digits and letters; after it, joins dollars and cents,
-// and writes the number 1 as a word.
+// Writes the numbers and amounts of money in a text as digits, by openai-whisper's rules. First rewrites "and
+// a half" and puts spaces between digits and letters. Then english_numbers.hpp turns spoken numbers into
+// digits. Last, joins dollars and cents, and writes the number 1 as a word.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Writes spoken English numbers as digits, by openai-whisper's rules: "two thousand twenty six" is 2026, "one
-// oh one" 101, "five dollars" $5, "twenty first" 21st. A state machine that reads word by word and holds the
-// number so far. Linear in the text, except for numbers of hundreds of digits.
+// Writes spoken English numbers as digits, by openai-whisper's rules: "two thousand twenty six" becomes 2026,
+// "one oh one" becomes 101, "five dollars" becomes $5, and "twenty first" becomes 21st. Reads word by word
+// and holds the number so far. Takes linear time, except for numbers of hundreds of digits.
 #pragma once
 
 #include <looptorch/metrics/unicode/white_space.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Removes symbols and diacritics from text: compatibility decomposition (NFKD), no marks, a space for each
-// symbol and punctuation mark. Up to three table look-ups for each character beyond ASCII.
+// Removes symbols and diacritics from text: decomposes characters (NFKD), drops marks, and replaces each
+// symbol and punctuation mark by a space. Takes up to three table look-ups for each character beyond ASCII.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Matches \w, \d and \b as Python's regular expressions do, and replaces from left to right, for the English
-// normaliser's rules, which are written without regular expressions. The text must be UTF-8. Takes linear
-// time.
+// Helpers for the English normaliser's rules, which are written without regular expressions: they match \w,
+// \d and \b as Python does, and replace from left to right. The text must be UTF-8. Takes linear time.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Read this header first: makes a run of `whisper_finetune` fit into memory. --fit chooses the cheapest
-// savings with which the run fits; --preflight names them, and stops a run that does not fit. Each choice's
-// memory is predicted from shapes, without the model's weights. On a GPU real training steps then confirm the
-// chosen one.
+// savings with which the run fits; --preflight names them, and stops a run that does not fit. The memory of
+// each choice is predicted from shapes, without the model's weights. On a GPU, real training steps then
+// confirm the choice.
 //
-// `with_trainer(recognizer, corpus, options, use)` makes the Trainer of a run and calls `use(trainer,
-// training_clips)`.
+// The functions here take `with_trainer(recognizer, corpus, options, use)`, which makes the Trainer of a run
+// and calls `use(trainer, training_clips)`.
 #pragma once
 
 #include <looptorch/app/device/memory_cap.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Chooses the memory savings of `whisper_finetune --fit SIZE`: tries them, cheapest first, until a run fits.
-// Savings that still train all weights come first, with the given batch, then with smaller batches, which
-// leave a GPU idle. Adapters come last, in the same order of batches.
+// First come savings that still train all weights, with the given batch size and then with smaller ones,
+// which make worse use of a GPU. Adapters come last, again with the given batch size and then with smaller
+// ones.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>

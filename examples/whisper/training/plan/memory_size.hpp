@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reads the size that whisper_finetune --fit is given.
+// Reads a size of memory, such as "4GB", from the command line: the value of `whisper_finetune --fit`.
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

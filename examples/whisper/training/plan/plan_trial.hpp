@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes the outcome of one choice that `whisper_finetune --fit` tried: whether it fits, the bytes that it
-// needs, and the words for both in messages.
+// Describes the outcome of one choice that `whisper_finetune --fit` tried: whether the run fits, how many
+// bytes it needs, and how messages say this.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>
