@@ -4,6 +4,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
+#include <looptorch/base/files/files_at.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
 #include "check_fits.hpp"
@@ -26,7 +27,7 @@ class TensorFiles final : public Source {
   /// Throws DataError for a folder without such a file, and for a file without the columns or with different
   /// numbers of samples in them. Throws what load_safetensors throws.
   TensorFiles(const fs::path& path, const std::vector<Column>& columns) {
-    for (const auto& file : files_at(path)) add(file, columns);
+    for (const auto& file : lt::files_at<DataError>(path, ".safetensors")) add(file, columns);
   }
 
   [[nodiscard]] std::int64_t size() const override { return shards_.back().end; }
@@ -48,16 +49,6 @@ class TensorFiles final : public Source {
     std::int64_t begin, end;
     std::uintmax_t bytes;
   };
-
-  static std::vector<fs::path> files_at(const fs::path& path) {
-    if (!fs::is_directory(path)) return {path};
-    std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(path))
-      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-    std::ranges::sort(files);
-    if (files.empty()) throw DataError(path.string() + ": holds no .safetensors file");
-    return files;
-  }
 
   void add(const fs::path& file, const std::vector<Column>& columns) {
     const std::int64_t begin = shards_.empty() ? 0 : size();

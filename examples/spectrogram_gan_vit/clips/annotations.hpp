@@ -6,9 +6,9 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/file.hpp>
+#include <looptorch/base/files/files_at.hpp>
 #include <looptorch/base/text/trimmed.hpp>
 #include <looptorch/base/text/utf8.hpp>
-#include <looptorch/data/datasets/audio_files.hpp>
 #include <looptorch/data/manifest/manifest_rows.hpp>
 
 #include "skipped_items.hpp"
@@ -257,27 +257,12 @@ class AnnotationReader {
   std::size_t faults_ = 0;
 };
 
-/// Returns the table at `place`, or the tables in that folder, sorted by name.
-[[nodiscard]] inline std::vector<std::filesystem::path> tables_at(const std::filesystem::path& place) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(place, error)) return {place};
-  std::vector<std::filesystem::path> tables;
-  for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
-    if (entry.path().extension() == ".csv" && !looptorch::is_apple_double(entry.path()))
-      tables.push_back(entry.path());
-  }
-  if (error) throw AnnotationError(place.string() + ": " + error.message());
-  if (tables.empty()) throw AnnotationError(place.string() + ": holds no .csv");
-  std::sort(tables.begin(), tables.end());
-  return tables;
-}
-
 }  // namespace detail
 
 inline std::vector<Song> load_annotations(const std::filesystem::path& place,
                                           const std::filesystem::path& audio_folder, SkippedItems* skipped) {
   detail::AnnotationReader reader(audio_folder, skipped);
-  for (const auto& table : detail::tables_at(place)) reader.read(table);
+  for (const auto& table : looptorch::files_at<AnnotationError>(place, ".csv")) reader.read(table);
   return std::move(reader).songs(place);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts spectrograms to a ViT's images: normalises each mel bin, resizes bilinearly, and repeats the
-// picture for each colour. Runs on the spectrograms' device, so that only spectrograms are copied to it.
+// picture for each colour. The model does this in its forward, so batches hold spectrograms, and no images
+// are copied to the device.
 //
 // Shapes: B batch, M mel bins, F frames, H rows, W columns.
 #pragma once

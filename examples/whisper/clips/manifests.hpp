@@ -6,7 +6,7 @@
 #include <looptorch/audio/clip_limits.hpp>
 #include <looptorch/audio/decode.hpp>
 #include <looptorch/base/error.hpp>
-#include <looptorch/data/datasets/audio_files.hpp>
+#include <looptorch/base/files/files_at.hpp>
 #include <looptorch/data/manifest/manifest.hpp>
 #include <looptorch/data/manifest/manifest_split.hpp>
 #include <looptorch/data/manifest/transcript.hpp>
@@ -23,7 +23,6 @@
 #include <functional>
 #include <iterator>
 #include <ostream>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -70,25 +69,6 @@ inline double peak_of(const looptorch::Utterance& utterance) {
   return samples_T.abs().max().item<double>();
 }
 
-namespace detail {
-
-/// Returns the transcript at `place`, or those in that folder, sorted by name.
-inline std::vector<std::filesystem::path> transcripts_at(const std::filesystem::path& place) {
-  std::error_code error;
-  if (std::filesystem::is_regular_file(place, error)) return {place};
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(place, error)) {
-    if (entry.path().extension() == ".json" && !looptorch::is_apple_double(entry.path()))
-      files.push_back(entry.path());
-  }
-  if (error) throw looptorch::ManifestError(place.string() + ": " + error.message());
-  if (files.empty()) throw looptorch::ManifestError(place.string() + ": holds no .json");
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-}  // namespace detail
-
 /// Limits outside which a segment of a transcript is dropped. Windows keep short segments, since they hold
 /// all that is said in them.
 struct SegmentLimits {
@@ -108,7 +88,7 @@ inline std::vector<looptorch::Utterance> read_transcripts(const std::filesystem:
                                                           std::ostream& log, const UtteranceCheck& check = {},
                                                           ManifestLines* lines = nullptr) {
   std::vector<looptorch::Utterance> utterances;
-  for (const auto& file : detail::transcripts_at(place)) {
+  for (const auto& file : looptorch::files_at<looptorch::ManifestError>(place, ".json")) {
     auto read = looptorch::read_transcript(file, looptorch::recording_of(file),
                                            {.min_characters = limits.min_characters,
                                             .min_seconds = limits.min_seconds,

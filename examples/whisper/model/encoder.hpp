@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Whisper's audio encoder: two convolutions, of which the second halves the number of frames, fixed
 // sinusoidal positions, and pre-norm Transformer layers. It takes any number of mel frames up to the 3000 of
-// a 30 s window, and a 4 s clip costs at most a seventh of a padded one. Published weights were trained on 30
-// s windows, so fine-tune and transcribe with the same length.
+// a 30 s window, and a 4 s clip costs at most a seventh of a padded one. Published weights have seen only
+// clips padded to 30 s, and adapt to shorter ones in a few steps of training: transcribe with the length with
+// which you fine-tuned.
 //
 // Shapes: B batch, M mel bins, T mel frames, S = ceil(T / 2) positions, D width of the model.
 #pragma once

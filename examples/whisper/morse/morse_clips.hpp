@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans a corpus of Morse code: the text, the speed, the conditions and the length of each clip.
+// Plans a corpus of Morse code: the text, the speed, the conditions of reception (noise, fading, other
+// stations) and the length of each clip.
 #pragma once
 
 #include <looptorch/base/error.hpp>

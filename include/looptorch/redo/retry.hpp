@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Retries after memory ran out: in training (`with_retries`), in the optimizer's step
 // (`finish_update_with_retries`) and in evaluations (`measure_with_retries`). Frees memory, and asks policies
-// such as RetryOnOom into how many pieces to split each batch. In training, rolls back the window for this
-// update, and trains again on each kept batch in pieces, weighted so that the gradients are the same.
+// such as RetryOnOom into how many pieces to split each batch. In training and in the optimizer's step, rolls
+// back the window and runs it again with its batches in pieces, weighted so that the gradients are the same.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reruns a window for one update with every operator traced, to find what made a NaN. Leaves the run
-// unchanged and makes no update. Policies call it through WindowRerun (loop/examine_context.hpp);
-// replay_window.hpp calls it for a saved window. Compiled only for policies with `may_rerun` and for replays.
+// Reruns a window's forward and backward with every operator traced, for one of the Trainer's updates, until
+// it knows what made a NaN. Restores the run afterwards; the optimizer makes no step. Policies call it
+// through WindowRerun (loop/examine_context.hpp); replay_window.hpp calls it for a saved window. Compiled
+// only for policies with `may_rerun` and for replays.
 #pragma once
 
 #include <looptorch/autopsy/operator_watch.hpp>

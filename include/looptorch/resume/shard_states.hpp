@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves and loads sharded optimizers. Each rank saves its own shard; to load, it cuts its shard out of the
-// full state. So a run resumes on any number of ranks, sharded or not.
+// Saves and loads sharded optimizers. Each rank saves its own shard. A resume joins the shards of all ranks
+// to the full state, out of which each rank then cuts its new shard. So a run resumes on any number of ranks,
+// sharded or not.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

@@ -4,7 +4,7 @@
 // contents' StateDict `state`:
 //
 //   run.*           counters, means and units; run.policies.* has the policies' states
-//   listed.*        policies that change numbers, by name (listed_policies.hpp)
+//   listed.*        names of the policies that are on and whose resume_rule is not `always`
 //   averaged.*      which tensors of the state are averages
 //   modes.*         modules in eval mode
 //   random.*        random generators

@@ -95,7 +95,7 @@ TEST_CASE("files that do not have the columns are refused by name") {
 TEST_CASE("a folder without safetensors, an empty file and a missing one are refused") {
   const TemporaryFolder folder;
   CHECK_THROWS_WITH(fe::TensorFiles(folder.path(), kColumns),
-                    folder.path().string() + ": holds no .safetensors file");
+                    folder.path().string() + ": holds no .safetensors");
   std::ofstream(folder / "empty.safetensors").flush();
   CHECK_THROWS_WITH(fe::TensorFiles(folder / "empty.safetensors", kColumns), Contains("empty.safetensors"));
   CHECK_THROWS_WITH(fe::TensorFiles(folder / "gone.safetensors", kColumns), Contains("gone.safetensors"));

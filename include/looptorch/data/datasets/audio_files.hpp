@@ -2,6 +2,8 @@
 // Finds audio files in folders by their extensions.
 #pragma once
 
+#include <looptorch/base/files/files_at.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -39,11 +41,6 @@ inline constexpr std::array<std::string_view, 13> kAudioExtensions{
 [[nodiscard]] inline bool is_audio_file(const std::filesystem::path& file) {
   return std::find(kAudioExtensions.begin(), kAudioExtensions.end(), small_extension(file)) !=
          kAudioExtensions.end();
-}
-
-/// True for the name of an AppleDouble file, `._name`: macOS's archives keep a file's attributes in it.
-[[nodiscard]] inline bool is_apple_double(const std::filesystem::path& file) {
-  return file.filename().string().starts_with("._");
 }
 
 namespace detail {

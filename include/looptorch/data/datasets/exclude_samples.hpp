@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Excludes the samples of a list from all epochs, by removing them from another sampler's order. Indices stay
 // those of the whole dataset. Also reads and writes such lists as files; SkipBadWindows adds to such a file.
-// Costs 8 bytes per kept sample while an order is made.
+// While an epoch's order is made, costs 8 bytes for each sample that is not excluded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

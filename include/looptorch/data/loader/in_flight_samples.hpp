@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Records for each batch which sample its worker has reached, so that the message of a timeout can name that
-// sample. Made only if there is a timeout; costs a lock and a look-up per sample. Free of torch.
+// sample. The loader records only if `timeout` is set; this costs a lock and a look-up per sample. Includes
+// nothing of LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks at compile time that policies have an order. Rejects declarations that contradict each other, and
-// two policies that change gradients if neither declares which runs first.
+// Checks the order of a Trainer's policies at compile time. Rejects declarations that contradict each other,
+// and two policies that change gradients if neither declares which runs first.
 #pragma once
 
 #include <looptorch/base/tensors/for_each_index.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Launches Adafactor's step as five kernels for hundreds of parameters, in fp32, bf16 or fp16. The kernels
-// compute sums of squared gradients, moments, the size of the update, rates, and weights. Norms are added in
-// fp64 over tiles of 128 x 1024. A launch's workspace takes at most 1/128 of the parameters' bytes, or 1 MiB
-// if that is more. Only a single parameter of many small matrices, such as a convolution's weight, may need
-// more.
+// compute sums of squared gradients, moments, the size of the update, rates, and weights. Sums are added up
+// in fp64 over tiles of 128 x 1024. The workspace of the five launches is limited to 1/128 of the parameters'
+// bytes, but at least 1 MiB. Only one parameter of many small matrices, such as a convolution's weight, can
+// exceed the limit.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Detects changes of an optimizer's parameter groups, which are plain vectors in LibTorch: a program may
-// change them at any time. Remembers which parameters the groups listed. Each step compares the groups with
-// this list and refreshes it if they differ, at the cost of one comparison of pointers per parameter.
+// Detects that an optimizer's groups list other parameters than before: in LibTorch they are plain vectors,
+// which a program may change at any time. Each step of a FusedOptimizer compares them with this list, at the
+// cost of one comparison of pointers per parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

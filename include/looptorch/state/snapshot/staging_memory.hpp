@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One block of host memory that grows and is reused, for staging.hpp. It is pinned if devices copy into it,
-// and otherwise uses huge pages if the system has them.
+// One block of host memory, into which a snapshot's tensors are copied before they are written (staging.hpp).
+// It grows and is reused. It is pinned if devices copy into it; otherwise it uses huge pages if the system
+// has them.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>
