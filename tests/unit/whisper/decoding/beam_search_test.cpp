@@ -82,9 +82,9 @@ std::vector<Ids> decoded_texts(whisper::Whisper& model, const at::Tensor& mel,
 
 TEST_CASE("A batch's beams are those of each clip alone, searched without a cache") {
   auto model = tiny_model();
-  const auto mel = at::randn({5, 6, 24}) * 3;
+  const auto mel = at::randn({3, 6, 24}) * 3;
   auto options = beam_options(GENERATE(2, 3, 5));
-  options.end_of_text = GENERATE(3, 17, 22, 31, 38);
+  options.end_of_text = GENERATE(3, 22, 38);
   SECTION("as they are") {}
   SECTION("with patience") { options.patience = 2; }
   SECTION("with less patience than texts") { options.patience = 0.5; }
