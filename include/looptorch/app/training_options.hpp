@@ -114,7 +114,7 @@ struct TrainingOptions {
   /// then says why.
   [[nodiscard]] DeviceFacts device_facts() const {
     try {
-      return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment().size);
+      return facts_of(device_of_rank(), std::thread::hardware_concurrency(), rank_environment());
     } catch (const std::exception&) {
       return {};
     }

@@ -9,11 +9,15 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/state_dict.hpp>
+#include <looptorch/base/tensors/state_comparison.hpp>
 #include <looptorch/loop/context.hpp>
 #include <looptorch/loop/phase.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 #include <looptorch/policies/weights/parameter_owners.hpp>
 
+#include <c10/util/Exception.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +59,7 @@ class UnfreezeAt {
   struct State {
     std::vector<detail::OwnedParameters> rules;  ///< The parameters of each rule, in the order of the rules.
     std::vector<bool> unfrozen;                  ///< By rule: true once its epoch has come.
+    bool warned_of_end = false;                  ///< The warning of rules beyond the fit's end was printed.
   };
 
   /// Throws UsageError for a pattern that matches nothing, a rule left empty by earlier ones, and a rate for
@@ -67,6 +72,15 @@ class UnfreezeAt {
     apply(fit.run, state);
   }
 
+  /// Warns once of a rule whose epoch comes after the fit's end, where that is known. A rehearsal is shorter
+  /// on purpose.
+  void on_fit_ready(FitContext& fit, State& state) const {
+    if (fit.run.batch_limit() || state.warned_of_end) return;
+    const std::string warning = beyond_end(fit.run.progress());
+    state.warned_of_end = !warning.empty();
+    if (state.warned_of_end) TORCH_WARN("looptorch: ", warning);
+  }
+
   void on_epoch_begin(EpochContext& epoch, State& state) const { apply(epoch.run, state); }
 
   void forecast_memory(MemoryForecast& forecast, State&) const {
@@ -77,20 +91,28 @@ class UnfreezeAt {
   /// Saves which rules are unfrozen, so that a resumed run does not raise rates lowered since.
   void state_dict(StateDict& out, State& state) const {
     out.set("rules", state.unfrozen.size());
+    out.set("patterns", patterns());
     for (std::size_t i = 0; i < state.unfrozen.size(); ++i)
       out.set(std::to_string(i), static_cast<std::int64_t>(state.unfrozen[i]));
   }
-  /// Throws StateError for the state of another number of rules.
+  /// Throws StateError for the state of another number of rules, and of rules with other patterns.
   void load_state_dict(const StateDict& in, State& state) const {
     const auto saved = in.get<std::int64_t>("rules");
     if (saved != 0 && saved != static_cast<std::int64_t>(rules_.size()))
       throw StateError(message("UnfreezeAt has ", rules_.size(), " rules here, ", saved, " in the state"));
+    detail::require_same(in, "patterns", "what UnfreezeAt's rules name", patterns());
     state.unfrozen.clear();
     for (std::int64_t i = 0; i < saved; ++i)
       state.unfrozen.push_back(in.get<std::int64_t>(std::to_string(i)) != 0);
   }
 
  private:
+  [[nodiscard]] std::string patterns() const {
+    std::vector<std::string> of_rules;
+    for (const UnfreezeRule& rule : rules_) of_rules.push_back(detail::joined(rule.patterns, ", "));
+    return detail::joined(of_rules, "; ");
+  }
+
   static void check(const UnfreezeRule& rule) {
     if (rule.epoch < 0) throw UsageError(message("UnfreezeAt counts epochs from 0, got ", rule.epoch));
     if (rule.patterns.empty())
@@ -122,6 +144,18 @@ class UnfreezeAt {
       if (detail::matches(parameter, rules_[i].patterns))
         if (!earliest || rules_[i].epoch < rules_[*earliest].epoch) earliest = i;
     return earliest;
+  }
+
+  /// Returns a warning if the fit ends before a rule's epoch; else an empty text.
+  [[nodiscard]] std::string beyond_end(const Progress& progress) const {
+    if (!progress.total_steps || progress.steps_per_epoch.value_or(0) < 1) return {};
+    const std::int64_t steps = std::max<std::int64_t>(1, *progress.total_steps - progress.epoch_begin);
+    const std::int64_t last = progress.epoch + (steps - 1) / *progress.steps_per_epoch;
+    for (const UnfreezeRule& rule : rules_)
+      if (rule.epoch > last)
+        return message("UnfreezeAt keeps '", rule.patterns.front(), "' frozen: its rule names epoch ",
+                       rule.epoch, ", and the fit ends in epoch ", last, ", both counted from 0");
+    return {};
   }
 
   void apply(Run& run, State& state) const {

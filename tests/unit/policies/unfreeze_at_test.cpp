@@ -9,6 +9,7 @@
 
 #include "support/reference.hpp"
 #include "support/toy.hpp"
+#include "support/warnings.hpp"
 
 namespace lt = looptorch;
 
@@ -228,6 +229,16 @@ TEST_CASE("the state of other rules is refused") {
   lt::UnfreezeAt::State loaded;
   two.load_state_dict(saved, loaded);
   CHECK(loaded.unfrozen == of_two.unfrozen);
+  const lt::UnfreezeAt others{{.epoch = 1, .patterns = {"second.*"}},
+                              {.epoch = 2, .patterns = {"first.weight", "first.bias"}}};
+  CHECK_THROWS_WITH(
+      others.load_state_dict(saved, loaded),
+      Catch::Contains("what UnfreezeAt's rules name is second.*; first.weight, first.bias here, "
+                      "first.*; second.* in the state"));
+  const lt::UnfreezeAt later{{.epoch = 3, .patterns = {"first.*"}}, {.epoch = 4, .patterns = {"second.*"}}};
+  CHECK_NOTHROW(later.load_state_dict(saved, loaded));
+  saved.erase("patterns");  // a state of an earlier version
+  CHECK_NOTHROW(others.load_state_dict(saved, loaded));
 }
 
 TEST_CASE("groups by name pattern, clipping and several updates go with it") {
@@ -246,6 +257,34 @@ TEST_CASE("groups by name pattern, clipping and several updates go with it") {
   CHECK(rate_of(adam, 1) == 1e-3);
   CHECK(rate_of(adam, 0) == 1e-2);
   CHECK(rate_of(sgd) == 0.1);
+}
+
+TEST_CASE("a rule whose epoch comes after the fit's end is warned of once, where the end is known") {
+  const auto said = [](int64_t epoch, const lt::FitOptions& options, auto&& batches) {
+    const lt::testing::Warnings warnings;
+    auto net = toy::net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    lt::Trainer trainer(net, sgd, toy::objective, lt::Accumulate<2>{},
+                        lt::UnfreezeAt{{.epoch = 0, .patterns = {"second.*"}},
+                                       {.epoch = epoch, .patterns = {"first.weight"}},
+                                       {.epoch = epoch + 1, .patterns = {"first.*"}}});
+    for (int i = 0; i < 2; ++i) trainer.fit(batches, options);
+    std::vector<std::string> found;
+    for (const auto& text : warnings.texts)
+      if (text.find("UnfreezeAt") != text.npos) found.push_back(text);
+    return found;
+  };
+  const auto data = toy::batches(7);  // 4 windows
+  const std::string text =
+      "looptorch: UnfreezeAt keeps 'first.weight' frozen: its rule names epoch 5, and the fit ends in epoch 0, "
+      "both counted from 0";
+  CHECK(said(5, {.epochs = 1}, data) == std::vector<std::string>{text});
+  CHECK(said(5, {.max_steps = 4}, data) == std::vector<std::string>{text});
+  CHECK(said(2, {.epochs = 3}, data).size() == 1);  // the last rule names epoch 3
+  CHECK(said(1, {.epochs = 3}, data).empty());
+  CHECK(said(1, {.max_steps = 9}, data).empty());
+  CHECK(said(1, {.max_steps = 8}, data).size() == 1);
+  CHECK(said(5, {.epochs = 1, .limit_batches = 2}, data).empty());
 }
 
 TEST_CASE("an epoch with nothing to train ends with a sentence that says what to look for") {

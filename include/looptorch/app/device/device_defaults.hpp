@@ -7,6 +7,7 @@
 
 #include <looptorch/app/device/cuda_device.hpp>
 #include <looptorch/app/device/cuda_query.hpp>
+#include <looptorch/base/process/rank_environment.hpp>
 
 #include <c10/core/Device.h>
 
@@ -24,8 +25,8 @@ namespace looptorch::app {
 struct DeviceFacts {
   std::string name = {};                      ///< as "cuda:0 (Tesla T4)"
   std::optional<Capability> capability = {};  ///< of an NVIDIA GPU
-  std::int64_t cores = 1;                     ///< of the host, divided by `processes`
-  std::int64_t processes = 1;                 ///< of the run; taken to share the host
+  std::int64_t cores = 1;                     ///< of the host, divided by its processes of the run
+  std::int64_t processes = 1;                 ///< of the run
 };
 
 /// The settings left to choose: the program has their flags, and the command line does not give them.
@@ -80,11 +81,10 @@ struct DeviceDefault {
   return text;
 }
 
-/// Returns the facts of a device, for one of `processes` that share a host of `cores`.
-[[nodiscard]] inline DeviceFacts facts_of(at::Device device, std::int64_t cores, std::int64_t processes,
+/// Returns the facts of a device, for a process on a host of `cores`, which it shares with others of its run.
+[[nodiscard]] inline DeviceFacts facts_of(at::Device device, std::int64_t cores, const RankEnvironment& here,
                                           const CudaQuery& query = query_cuda) {
-  DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / std::max<std::int64_t>(1, processes)),
-                    .processes = processes};
+  DeviceFacts facts{.cores = std::max<std::int64_t>(1, cores / here.local_size), .processes = here.size};
   if (!device.is_cuda()) return facts;
   const auto machine = query().machine;
   const auto index = static_cast<std::size_t>(std::max<int>(device.index(), 0));

@@ -274,6 +274,11 @@ template <class Optimizer>
     if constexpr (requires { options.momentum; }) visit("momentum", options.momentum);
     if constexpr (requires { options.dampening; }) visit("dampening", options.dampening);
     if constexpr (requires { options.nesterov; }) visit("nesterov", options.nesterov);
+    if constexpr (requires { options.min_size, options.corrected, options.coded; }) {
+      visit("min_size", options.min_size), visit("corrected", options.corrected);
+      visit("coded", options.coded);
+    }
+    if constexpr (requires { options.exact; }) visit("exact", options.exact);
     if constexpr (requires { options.relative_step, options.scale_parameter, options.clip_threshold; }) {
       visit("relative_step", options.relative_step), visit("scale_parameter", options.scale_parameter);
       visit("clip_threshold", options.clip_threshold), visit("decay", options.decay);

@@ -69,8 +69,8 @@ class BackgroundCall {
 
 /// The callbacks of a SnapshotWriter.
 struct SnapshotWriterOptions {
-  /// Called after each snapshot on the writing thread, for example to prune. Its exceptions are reported like
-  /// errors of writing.
+  /// Called after each snapshot on the writing thread, for example to prune. What it throws is thrown on, of
+  /// its own type, where an error of writing would be; the snapshot is written.
   std::function<void(const std::filesystem::path&)> on_written{};
   /// Called when the writer is destroyed with an error that no call has thrown yet. Without it the message
   /// goes to stderr.

@@ -101,19 +101,19 @@ TEST_CASE("a step is retried when memory runs out, on one process and where the 
 TEST_CASE("a CPU and accelerators of other kinds stay as they are") {
   CHECK(on({.cores = 64}).empty());
   CHECK(app::describe_defaults({.cores = 64}, {}).empty());
-  CHECK_FALSE(app::facts_of(at::kCPU, 8, 1, [] { return app::CudaFacts{}; }).capability);
+  CHECK_FALSE(app::facts_of(at::kCPU, 8, {}, [] { return app::CudaFacts{}; }).capability);
 }
 
 TEST_CASE("what is known of a card comes from the driver, and cores are shared out") {
   const app::CudaMachine machine{.driver = 13000, .gpus = {{"Tesla T4", {7, 5}}, {"A100", {8, 0}}}};
   const app::CudaQuery query = [&] { return app::CudaFacts{std::nullopt, machine}; };
-  const auto facts = app::facts_of({at::kCUDA, 1}, 12, 2, query);
+  const auto facts = app::facts_of({at::kCUDA, 1}, 12, {.size = 4, .local_size = 2}, query);
   CHECK(facts.name == "cuda:1 (A100)");
   CHECK(facts.capability == Capability{8, 0});
-  CHECK((facts.cores == 6 && facts.processes == 2));
-  CHECK(app::facts_of(at::kCUDA, 12, 1, query).name == "cuda:0 (Tesla T4)");
-  CHECK_FALSE(app::facts_of({at::kCUDA, 2}, 12, 1, query).capability);
-  CHECK(app::facts_of(at::kCPU, 0, 4, query).cores == 1);
+  CHECK((facts.cores == 6 && facts.processes == 4));
+  CHECK(app::facts_of(at::kCUDA, 12, {}, query).name == "cuda:0 (Tesla T4)");
+  CHECK_FALSE(app::facts_of({at::kCUDA, 2}, 12, {}, query).capability);
+  CHECK(app::facts_of(at::kCPU, 0, {.size = 4, .local_size = 4}, query).cores == 1);
 }
 
 TEST_CASE("flags that are on by default are set as if they were given, and one line says which") {

@@ -31,10 +31,11 @@ class Launched {
 
  private:
   static constexpr const char* kNames[] = {
-      "RANK",          "WORLD_SIZE",          "LOCAL_RANK",
-      "MASTER_ADDR",   "MASTER_PORT",         "TORCHELASTIC_USE_AGENT_STORE",
-      "SLURM_PROCID",  "SLURM_NTASKS",        "SLURM_STEP_NUM_TASKS",
-      "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID"};
+      "RANK",          "WORLD_SIZE",       "TORCHELASTIC_USE_AGENT_STORE",
+      "LOCAL_RANK",    "LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE",
+      "MASTER_ADDR",   "MASTER_PORT",      "SLURM_STEP_NODELIST",
+      "SLURM_PROCID",  "SLURM_NTASKS",     "SLURM_STEP_NUM_TASKS",
+      "SLURM_LOCALID", "SLURM_JOB_ID"};
   std::map<std::string, std::string> before_;
 };
 
@@ -47,23 +48,31 @@ TEST_CASE("Ranks are those of the launcher") {
     const Launched torchrun({{"RANK", "3"},
                              {"WORLD_SIZE", "4"},
                              {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "2"},
                              {"MASTER_ADDR", "host"},
                              {"MASTER_PORT", "1234"},
                              {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
     const lt::RankEnvironment found = lt::rank_environment();
-    CHECK((found.rank == 3 && found.size == 4 && found.local_rank == 1 && found.port == 1234));
+    CHECK((found.rank == 3 && found.size == 4 && found.local_rank == 1 && found.local_size == 2 &&
+           found.port == 1234));
     CHECK((found.address == "host" && found.store_runs));
   }
   {
     const Launched slurm({{"SLURM_PROCID", "5"},
                           {"SLURM_STEP_NUM_TASKS", "8"},
                           {"SLURM_LOCALID", "1"},
+                          {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"},
                           {"SLURM_STEP_NODELIST", "node[07-09,12],other"},
                           {"SLURM_JOB_ID", "123456"}});
     const lt::RankEnvironment found = lt::rank_environment();
-    CHECK((found.rank == 5 && found.size == 8 && found.local_rank == 1 && !found.store_runs));
+    CHECK((found.rank == 5 && found.size == 8 && found.local_rank == 1 && found.local_size == 2 &&
+           !found.store_runs));
     CHECK(found.address == "node07");
     CHECK(found.port == 23456);
+  }
+  {
+    const Launched by_hand({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "host"}});
+    CHECK(lt::rank_environment().local_size == 4);
   }
   CHECK(lt::detail::first_host("alpha,beta[1-2]") == "alpha");
   CHECK(lt::detail::first_host("gpu[3]") == "gpu3");

@@ -65,6 +65,15 @@ void for_each_item(const PickleValue& dictionary, Use&& use) {
   return parts;
 }
 
+/// True if the top level is a model's weights and `nested` something beside them, such as their average: it
+/// has all names of `nested`, or more tensors, scalars aside.
+[[nodiscard]] inline bool are_own(const CheckpointParts& parts, const TensorMap& nested) {
+  const auto is_weight = [](const auto& item) { return item.second.dim() > 0; };
+  const auto is_own = [&](const auto& item) { return !is_weight(item) || parts.own.contains(item.first); };
+  return std::ranges::count_if(parts.own, is_weight) > std::ranges::count_if(nested, is_weight) ||
+         (!parts.own.empty() && std::ranges::all_of(nested, is_own));
+}
+
 /// Returns the key of a model's weights: `inside`, or if that is empty the usual or the only one; empty if
 /// they are at the top level. Throws PickleError if there is no such key, or more than one.
 [[nodiscard]] inline std::string choose_part(const CheckpointParts& parts, const std::string& inside) {
@@ -79,7 +88,8 @@ void for_each_item(const PickleValue& dictionary, Use&& use) {
         message("has no tensors under \"", inside, "\"", keys.empty() ? "" : "; it has some under " + keys));
   }
   for (const std::string_view key : kUsual)
-    if (parts.within.contains(std::string(key))) return std::string(key);
+    if (const auto found = parts.within.find(std::string(key)); found != parts.within.end())
+      return are_own(parts, found->second) ? std::string() : found->first;
   if (!parts.own.empty()) return {};
   if (parts.within.size() == 1) return parts.within.begin()->first;
   throw PickleError(parts.within.empty()

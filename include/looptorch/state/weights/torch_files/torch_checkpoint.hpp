@@ -40,7 +40,8 @@ struct TorchCheckpoint {
 /// Reads the weights of a file of torch.save into CPU tensors: views of the file, mapped privately, or, with
 /// `mapped` false, views of copies of its storages. Tied tensors share their memory. Takes the tensors under
 /// the key `inside`; if that is empty, under the first usual key ("model_state_dict", "state_dict", "model",
-/// ...) that has any, else at the top level, else under the only key that has any. Throws FileError if the
+/// ...) that has any, else at the top level, else under the only key that has any; at the top level also
+/// where that has the same names, or more tensors, beside an average ("ema"). Throws FileError if the
 /// file cannot be read. Throws TorchCheckpointError for an archive or a pickle that is not valid or holds
 /// anything but tensors and plain values, and if no key, or more than one, has tensors.
 [[nodiscard]] TorchCheckpoint load_torch_checkpoint(const std::filesystem::path& path,

@@ -129,6 +129,22 @@ TEST_CASE("weights are found within a checkpoint, and the key is said") {
                     Contains("has no tensors under \"third\"; it has some under \"first\", \"second\""));
 }
 
+TEST_CASE("weights at the top level are preferred to an average beside them, but scalars are no weights") {
+  const auto chosen = [](const lt::TensorMap& own, const std::string& key, const lt::TensorMap& nested,
+                         const std::string& inside = {}) {
+    return lt::detail::choose_part({.own = own, .within = {{key, nested}}}, inside);
+  };
+  const lt::TensorMap linear{{"weight", weight()}, {"bias", bias()}};
+  const at::Tensor number = torch::scalar_tensor(0.9);
+  CHECK(chosen(linear, "ema", linear).empty());
+  CHECK(chosen(linear, "ema", linear, "ema") == "ema");
+  CHECK(chosen(linear, "ema", {{"weight", weight()}, {"bias", bias()}, {"decay", number}}).empty());
+  CHECK(chosen(linear, "params", {{"rates", bias()}}).empty());
+  CHECK(chosen({{"loss", number}, {"step", number}, {"rate", number}}, "model", linear) == "model");
+  CHECK(chosen({{"mean", bias()}, {"std", bias()}}, "model", linear) == "model");
+  CHECK(chosen({}, "model", {{"scale", number}}) == "model");
+}
+
 TEST_CASE("bytes, complex numbers and the Counter of a schedule beside tensors are left aside") {
   const auto found = load_torch_checkpoint(kFolder / "plain_values.pt");
   CHECK(found.tensors.size() == 1);
