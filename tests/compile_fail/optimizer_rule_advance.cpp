@@ -4,6 +4,7 @@
 #include <looptorch/optim/fused/fused_optimizer.hpp>
 
 #include <array>
+#include <tuple>
 
 struct OwnOptions {
   double lr = 0.1;
@@ -15,6 +16,7 @@ struct OwnRule {
   using Options = OwnOptions;
   using Moments = OwnMoments;
   static constexpr const char* kName = "Own";
+  static constexpr std::tuple<> kOptions{};
   static constexpr std::array<looptorch::detail::MomentField<Moments, Options>, 1> kFields{
       {{.key = "step", .list = &Moments::steps, .counter = true}}};
   static void check(const Options&) {}

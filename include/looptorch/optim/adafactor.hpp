@@ -26,6 +26,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 namespace looptorch {
@@ -68,6 +69,13 @@ struct AdafactorRule {
   using Moments = AdafactorMoments;
   using Field = MomentField<Moments, Options>;
   static constexpr const char* kName = "Adafactor";
+  static constexpr std::tuple kOptions{RuleOption{"relative_step", &Options::relative_step},
+                                       RuleOption{"scale_parameter", &Options::scale_parameter},
+                                       RuleOption{"eps", &Options::eps},
+                                       RuleOption{"clip_threshold", &Options::clip_threshold},
+                                       RuleOption{"decay", &Options::decay},
+                                       RuleOption{"beta1", &Options::beta1},
+                                       RuleOption{"weight_decay", &Options::weight_decay}};
 
   static bool is_factored(const Options&, const at::Tensor& parameter) { return parameter.dim() >= 2; }
   static bool is_whole(const Options&, const at::Tensor& parameter) { return parameter.dim() < 2; }

@@ -22,6 +22,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -55,6 +56,12 @@ struct AdamW8bitRule {
   using Moments = AdamW8bitMoments;
   using Field = MomentField<Moments, Options>;
   static constexpr const char* kName = "AdamW8bit";
+  static constexpr std::tuple kOptions{RuleOption{"betas", &Options::betas},
+                                       RuleOption{"eps", &Options::eps},
+                                       RuleOption{"weight_decay", &Options::weight_decay},
+                                       RuleOption{"min_size", &Options::min_size},
+                                       RuleOption{"corrected", &Options::corrected},
+                                       RuleOption{"coded", &Options::coded}};
 
   /// Blocks are cut in memory order, which a snapshot does not record: other formats are not coded.
   static bool is_coded(const Options& options, const at::Tensor& parameter) {

@@ -21,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -50,6 +51,9 @@ struct AdamWBf16Rule {
   using Moments = AdamWBf16Moments;
   using Field = MomentField<Moments, Options>;
   static constexpr const char* kName = "AdamWBf16";
+  static constexpr std::tuple kOptions{RuleOption{"betas", &Options::betas}, RuleOption{"eps", &Options::eps},
+                                       RuleOption{"weight_decay", &Options::weight_decay},
+                                       RuleOption{"exact", &Options::exact}};
 
   static at::ScalarType bf16(const Options&, const at::Tensor&) { return at::kBFloat16; }
   static at::ScalarType int16(const Options&, const at::Tensor&) { return at::kShort; }

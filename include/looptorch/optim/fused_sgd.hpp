@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <tuple>
 #include <vector>
 
 namespace looptorch {
@@ -40,6 +41,9 @@ struct SGDRule {
   using Moments = SGDMoments;
   static constexpr const char* kName = "FusedSGD";
   static constexpr bool by_element = true;
+  static constexpr std::tuple kOptions{
+      RuleOption{"momentum", &Options::momentum}, RuleOption{"dampening", &Options::dampening},
+      RuleOption{"weight_decay", &Options::weight_decay}, RuleOption{"nesterov", &Options::nesterov}};
   static constexpr std::array<MomentField<Moments, Options>, 1> kFields{{
       {.key = "momentum_buffer",
        .list = &Moments::momentum,

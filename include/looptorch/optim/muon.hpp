@@ -27,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <tuple>
 #include <vector>
 
 namespace looptorch {
@@ -88,6 +89,15 @@ struct MuonRule {
   using Moments = MuonMoments;
   using Field = MomentField<Moments, Options>;
   static constexpr const char* kName = "Muon";
+  static constexpr std::tuple kOptions{RuleOption{"weight_decay", &Options::weight_decay},
+                                       RuleOption{"momentum", &Options::momentum},
+                                       RuleOption{"nesterov", &Options::nesterov},
+                                       RuleOption{"coefficients", &Options::coefficients},
+                                       RuleOption{"eps", &Options::eps},
+                                       RuleOption{"steps", &Options::steps},
+                                       RuleOption{"rate", &Options::rate},
+                                       RuleOption{"adamw", &Options::adamw},
+                                       RuleOption{"betas", &Options::betas}};
 
   static bool is_muon(const Options& options, const at::Tensor&) { return !options.adamw; }
   static bool is_adamw(const Options& options, const at::Tensor&) { return options.adamw; }

@@ -18,6 +18,7 @@
 #include "support/temporary_folder.hpp"
 #include "support/toy.hpp"
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -32,6 +33,32 @@ namespace lt = looptorch;
 using Catch::Contains;
 using looptorch::testing::TemporaryFolder;
 using Sentences = std::vector<std::string>;
+
+/// A user's rule of an optimizer, with options of every kind that a rule can declare.
+enum class Sign { plain, smooth };
+struct OwnOptions {
+  double lr = 0.1, rho = 0.5;
+  int horizon = 3;
+  bool ahead = false;
+  Sign sign = Sign::plain;
+  std::array<double, 2> bounds = {0, 1};
+};
+struct OwnMoments {
+  std::vector<at::Tensor> steps;
+};
+struct OwnRule {
+  using Options = OwnOptions;
+  using Moments = OwnMoments;
+  static constexpr const char* kName = "Own";
+  static constexpr std::tuple kOptions{
+      lt::detail::RuleOption{"rho", &Options::rho}, lt::detail::RuleOption{"horizon", &Options::horizon},
+      lt::detail::RuleOption{"ahead", &Options::ahead}, lt::detail::RuleOption{"sign", &Options::sign},
+      lt::detail::RuleOption{"bounds", &Options::bounds}};
+  static constexpr std::array<lt::detail::MomentField<Moments, Options>, 1> kFields{
+      {{.key = "step", .list = &Moments::steps, .counter = true}}};
+  static void check(const Options&) {}
+  static void apply(const Options&, const lt::detail::FusedCall<Moments>&) {}
+};
 
 /// A user's policy that counts micro-batches: it has a state and a scope, and changes nothing that is learnt.
 struct CountForwards {
@@ -245,6 +272,11 @@ TEST_CASE("options that only one optimizer has may differ on request") {
                   where + "min_size: 4096 -> 2048"});
   CHECK(changed_options<lt::AdamWBf16>(lt::AdamWBf16Options{}, lt::AdamWBf16Options{.exact = true}) ==
         Sentences{where + "exact: false -> true"});
+  CHECK(changed_options<lt::detail::FusedOptimizer<OwnRule>>(
+            OwnOptions{},
+            OwnOptions{.rho = 0.25, .horizon = 4, .ahead = true, .sign = Sign::smooth, .bounds = {0, 2}}) ==
+        Sentences{where + "ahead: false -> true", where + "bounds.1: 1 -> 2", where + "horizon: 3 -> 4",
+                  where + "rho: 0.5 -> 0.25", where + "sign: 0 -> 1"});
 }
 
 TEST_CASE("options that an earlier version did not save are not compared") {

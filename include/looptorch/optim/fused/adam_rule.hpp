@@ -6,12 +6,14 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/optim/fused/fused_call.hpp>
+#include <looptorch/optim/fused/optimizer_rule.hpp>
 #include <looptorch/optim/state/moment_fields.hpp>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/pow.h>
 
 #include <array>
+#include <tuple>
 #include <vector>
 
 namespace looptorch {
@@ -57,6 +59,9 @@ struct AdamRule {
   using Moments = AdamMoments;
   static constexpr const char* kName = Kernel::kName;
   static constexpr bool by_element = true;
+  static constexpr std::tuple kOptions{RuleOption{"betas", &Options::betas}, RuleOption{"eps", &Options::eps},
+                                       RuleOption{"weight_decay", &Options::weight_decay},
+                                       RuleOption{"amsgrad", &Options::amsgrad}};
   static constexpr std::array<MomentField<Moments, Options>, 4> kFields{{
       {.key = "exp_avg", .list = &Moments::first},
       {.key = "exp_avg_sq", .list = &Moments::second},

@@ -38,8 +38,8 @@ template <class Rule>
 class FusedOptimizer : public AnyOptimizer {
   static_assert(
       OptimizerRule<Rule>,
-      "looptorch: this is no rule of an optimizer. Give it Options with `lr`, Moments, kName, kFields, "
-      "and static functions check and apply; optim/fused/optimizer_rule.hpp has their arguments. See "
+      "looptorch: this is no rule of an optimizer. Give it Options with `lr`, Moments, kName, kOptions, "
+      "kFields, and static functions check and apply; optim/fused/optimizer_rule.hpp has their arguments. See "
       "docs/errors.md#optimizer-rule");
 
  public:
@@ -181,9 +181,14 @@ class FusedOptimizer : public AnyOptimizer {
     return state_bytes(group, parameter);
   }
 
-  [[nodiscard]] StateDict options_state(const Group& group) const override {
-    return group_options<FusedOptimizer>(group);
+  /// Returns a group's options without its rate, as snapshots save them.
+  [[nodiscard]] static StateDict saved_options(const Group& group) {
+    StateDict out;
+    std::apply([&](const auto&... each) { (put(out, each.name, options_of(group).*each.value), ...); },
+               Rule::kOptions);
+    return out;
   }
+  [[nodiscard]] StateDict options_state(const Group& group) const override { return saved_options(group); }
   [[nodiscard]] std::string class_name() const override { return message("looptorch::", Rule::kName); }
 
   /// Throws what `load_state_of` would throw, and changes nothing.

@@ -8,12 +8,25 @@
 
 #include <concepts>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 
 namespace looptorch::detail {
+
+/// A hyper-parameter of a rule: a number, a bool, an enum, or a std::array of numbers. Snapshots save it
+/// under this name, and a resume that finds another value is refused.
+template <class Options, class Value>
+struct RuleOption {
+  const char* name;
+  Value Options::*value;
+};
+template <class Options, class Value>
+RuleOption(const char*, Value Options::*) -> RuleOption<Options, Value>;
 
 /// True if `Rule` has
 ///   kName           the optimizer's name
 ///   Options         hyper-parameters of a group, with the rate `lr`
+///   kOptions        a std::tuple of RuleOption: all members of `Options` but the rate
 ///   Moments         lists of tensors, one tensor a parameter; `kFields` describes each
 ///   check           throws UsageError for options out of range
 ///   apply           calls the kernel
@@ -28,6 +41,7 @@ concept OptimizerRule = requires(typename Rule::Options& options,
                                  const FusedCall<typename Rule::Moments>& call) {
   { Rule::kName } -> std::convertible_to<std::string_view>;
   { options.lr } -> std::convertible_to<double>;
+  std::tuple_size<std::remove_cvref_t<decltype(Rule::kOptions)>>::value;
   {
     Rule::kFields.front()
     } -> std::convertible_to<MomentField<typename Rule::Moments, typename Rule::Options>>;

@@ -125,6 +125,11 @@ void each_kept(State& state, Visit&& visit) {
 inline void put(StateDict& out, const char* name, std::int64_t number) { out.set(name, number); }
 inline void put(StateDict& out, const char* name, double number) { out.set(name, number); }
 inline void put(StateDict& out, const char* name, bool flag) { out.set(name, flag); }
+template <class Number>
+requires std::is_enum_v<Number> || std::is_same_v<Number, int>
+void put(StateDict& out, const char* name, Number number) {
+  out.set(name, static_cast<std::int64_t>(number));
+}
 inline void put(StateDict& out, const char* name, const at::Tensor& tensor) {
   if (tensor.defined()) out.set(name, tensor);
 }
@@ -251,8 +256,8 @@ template <class Optimizer>
 template <class Optimizer>
 [[nodiscard]] StateDict group_options(const torch::optim::OptimizerParamGroup& group) {
   StateDict out;
-  const auto visit = [&](const char* name, const auto& value) { put(out, name, value); };
   if constexpr (LibTorchOptimizer<Optimizer>) {
+    const auto visit = [&](const char* name, const auto& value) { put(out, name, value); };
     const auto& options =
         static_cast<const typename libtorch_classes_t<Optimizer>::Options&>(group.options());
     if constexpr (requires { options.betas(); }) visit("betas", options.betas());
@@ -265,29 +270,8 @@ template <class Optimizer>
     if constexpr (requires { options.alpha(); }) visit("alpha", options.alpha());
     if constexpr (requires { options.centered(); }) visit("centered", options.centered());
     if constexpr (requires { options.lr_decay(); }) visit("lr_decay", options.lr_decay());
-  } else if constexpr (requires { Optimizer::options_of(group); }) {
-    const auto& options = Optimizer::options_of(group);
-    if constexpr (requires { options.betas; }) visit("betas", options.betas);
-    if constexpr (requires { options.eps; }) visit("eps", options.eps);
-    if constexpr (requires { options.weight_decay; }) visit("weight_decay", options.weight_decay);
-    if constexpr (requires { options.amsgrad; }) visit("amsgrad", options.amsgrad);
-    if constexpr (requires { options.momentum; }) visit("momentum", options.momentum);
-    if constexpr (requires { options.dampening; }) visit("dampening", options.dampening);
-    if constexpr (requires { options.nesterov; }) visit("nesterov", options.nesterov);
-    if constexpr (requires { options.min_size, options.corrected, options.coded; }) {
-      visit("min_size", options.min_size), visit("corrected", options.corrected);
-      visit("coded", options.coded);
-    }
-    if constexpr (requires { options.exact; }) visit("exact", options.exact);
-    if constexpr (requires { options.relative_step, options.scale_parameter, options.clip_threshold; }) {
-      visit("relative_step", options.relative_step), visit("scale_parameter", options.scale_parameter);
-      visit("clip_threshold", options.clip_threshold), visit("decay", options.decay);
-      visit("beta1", options.beta1);
-    }
-    if constexpr (requires { options.coefficients, options.adamw; }) {
-      visit("coefficients", options.coefficients), visit("steps", std::int64_t{options.steps});
-      visit("rate", static_cast<std::int64_t>(options.rate)), visit("adamw", options.adamw);
-    }
+  } else if constexpr (requires { Optimizer::saved_options(group); }) {
+    out = Optimizer::saved_options(group);
   }
   return out;
 }
