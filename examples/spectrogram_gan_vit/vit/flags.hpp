@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines the flags of `vit_train` and their texts in --help. They set the options of train_options.hpp.
+// Defines the flags of `vit_train`, with their texts in --help. The flags set the options of
+// train_options.hpp.
 #pragma once
 
 #include <looptorch/app/command_line.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Changes the sample rate of a sound block by block, as the sound arrives from a pipe. The result equals
-// `resample` of the whole sound, up to the rounding of sums. Holds a block and some milliseconds.
+// `resample` of the whole sound, up to the rounding of sums. Holds one block and some milliseconds of the
+// sound before it.
 //
 // Shapes: T samples in, N samples out.
 #pragma once

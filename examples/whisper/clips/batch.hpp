@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines the samples and batches of Whisper: a sample has log-mel frames and the ids of its text; a batch
-// pads the ids.
+// Defines the samples and batches of Whisper. A sample has log-mel frames and the ids of its text. A batch
+// stacks the frames, which have one length, and pads the ids.
 //
 // Shapes: B batch, M mel bins, T mel frames, L tokens, S encoder positions, D width of the model.
 #pragma once

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The linear layers of Whisper, which choose the fastest matmul that gives the same numbers: by 16-bit
-// weights if these lose nothing (half_weights.hpp), by oneDNN on AMD's processors, or else by LibTorch.
+// The linear layers of Whisper, which choose the fastest matmul that gives the same numbers up to rounding:
+// by a 16-bit copy of the weights if it loses nothing (half_weights.hpp), by oneDNN on AMD's processors, or
+// else by LibTorch.
 #pragma once
 
 #include <looptorch/adapters/lora.hpp>

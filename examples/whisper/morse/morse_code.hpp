@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Converts text to International Morse code (ITU-R M.1677-1): the times at which the key is down. A speed is
-// in words a minute; a word is PARIS with the gap after it, 50 units long.
+// in words a minute; the word is PARIS with the gap after it, which last as long as 50 dots.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Runs a training program on several processes: connects those that torchrun or Slurm started, gives each its
 // shard of the data, and tells which process writes files. The program's own output appears from rank 0
-// alone. A run of one process pays nothing. To support several, link looptorch::distributed.
+// alone. A run of one process pays nothing. A program that is to run on several must link
+// looptorch::distributed.
 //
 //   lt::PinnedPrefetchLoader batches(data, loading, app::shard_of_rank(lt::RandomSampler{.seed = 1}));
 //   lt::Trainer trainer(model, optimizer, objective, app::data_parallel());

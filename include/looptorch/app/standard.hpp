@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Shows progress, writes a report and saves the weights, by one bundle of policies for a short program:
+// Shows progress, writes a report and saves the weights, by one bundle of policies for a short program. With
+// held-out batches it also validates after each epoch:
 //
-//   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run"));
-//   lt::Trainer trainer(net, optimizer, objective, looptorch::app::standard("run", held_out));
+//   lt::Trainer trainer(net, optimizer, objective, lt::app::standard("run"));
+//   lt::Trainer trainer(net, optimizer, objective, lt::app::standard("run", held_out));
 #pragma once
 
 #include <looptorch/loop/compose/bundle.hpp>

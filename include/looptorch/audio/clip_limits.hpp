@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Checks the lengths of clips without decoding them, from the headers of their files. Use it to find clips
-// that are too long before training. Costs one `probe` per clip, or one per recording if clips are parts of
-// recordings.
+// that are too long before training. Reads one header (`probe`) per clip, or one per recording if clips are
+// parts of recordings.
 #pragma once
 
 #include <looptorch/audio/probe.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Exchanges BatchNorm's statistics between ranks during a micro-batch, for SyncBN. All messages have the same
-// size, so a rank that has no batch can take part: it need not know which layers the other ranks run. Costs
-// at least two small messages per micro-batch, and two more for each BatchNorm layer.
+// size, so a rank that has no batch can take part: it need not know which layer the other ranks run at a
+// time. Costs at least two small messages per micro-batch, and two more for each BatchNorm layer.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sends tensors on CUDA devices by NCCL, if LibTorch was built with NCCL and nccl.h is found. Losses, weights
 // and vetoes (RankReduction) still go by Gloo. NCCL may block for ever while it connects, and in kernels that
-// wait for a rank that is gone; the functions here limit both waits. Has not run on a GPU.
+// wait for a rank that is gone; the functions here limit both waits. This code has not run on a GPU yet.
 #pragma once
 
 #include <looptorch/base/error.hpp>

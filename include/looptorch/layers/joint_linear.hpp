@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Computes several linear layers of one input as one matmul, such as the queries, keys and values of
-// attention. Layers keep their names and parameters. Joins at most 2^16 weights on a CPU and 2^23 on an
-// accelerator, since copying more takes longer. On a small model or a GPU it saves a quarter of
+// attention. Layers keep their names and parameters. On a small model or a GPU this saves a quarter of
 // attention's host time, and half under autocast. It costs copies of the weights in forward (in fp32 also in
-// backward), and a copy of the outputs' gradients. The gradients of the weights share one storage. The
-// weights must not change in place between forward and backward.
+// backward), and a copy of the outputs' gradients. If the layers have more than 2^16 weights together on a
+// CPU, or 2^23 on an accelerator, each layer has its own matmul, since copying would take longer than the
+// saved calls. The gradients of the weights share one storage. The weights must not change in place between
+// forward and backward.
 //
 // Shapes: K inputs of each layer, N outputs of all layers.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Defines the arguments of hooks, one type for each point of the loop (fit > epoch > window > micro-batch).
-// None of these types is a template, so a policy is written once for all models. This header also includes
-// UpdateContext.
+// None of these types is a template, so a policy is written once for all models. UpdateContext is defined in
+// update_context.hpp, which this header includes.
 #pragma once
 
 #include <looptorch/loop/examine_context.hpp>

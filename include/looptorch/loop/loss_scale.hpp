@@ -2,11 +2,14 @@
 // Implements the loss scale of fp16 by torch.amp.GradScaler's arithmetic and kernels. A policy gives it to
 // the loop by the hook `loss_scale`. The loop calls its functions:
 //
-//   scaled: with each loss, before backward (loop/step/micro_batch.hpp)
-//   back_off: after an overflow before the first update; the window is retried (redo/seek_scale.hpp)
-//   unscale: on a window's gradients, before policies see them; an overflow vetoes the update
-//   adapt: at the window's end (loop/step/fit_events.hpp)
-//   require_enough: at the epoch's end
+//   scaled          multiplies a loss by the scale, before backward (loop/step/micro_batch.hpp)
+//   unscale         divides a window's gradients by the scale before policies see them, and vetoes the update
+//                   if they overflow
+//   back_off        lowers the scale if a window overflows before any update was applied, so that the window
+//                   is retried (redo/seek_scale.hpp)
+//   adapt           lowers the scale at the end of a window that overflowed, or raises it after many that did
+//                   not (loop/step/fit_events.hpp)
+//   require_enough  throws if the scale has fallen below its minimum
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>

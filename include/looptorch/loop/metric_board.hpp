@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Holds named values that one policy publishes and others read. For example, `Validate` publishes
-// "validation.loss"; a plateau schedule, early stopping and best snapshots read it. Throws if a policy waits
-// for a name that no policy will publish, and suggests similar names.
+// "validation.loss"; a plateau schedule, early stopping and SnapshotEvery's choice of the best snapshots read
+// it. Throws if a policy waits for a name that no policy will publish, and suggests similar names.
 #pragma once
 
 #include <looptorch/base/error.hpp>

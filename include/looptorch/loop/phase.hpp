@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares the order of policies within a hook. A policy declares its phase and, within that phase, which
-// policies it runs before or after. Policies without such a declaration run in the order of the list.
+// Defines the phases of a step, by which policies are ordered within a hook. A policy declares its phase and,
+// within that phase, which policies it runs before or after. Policies without such a declaration run in the
+// order of the list.
 #pragma once
 
 namespace looptorch {

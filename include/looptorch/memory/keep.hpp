@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Saves one expensive result within a checkpointed block, such as attention's, so that the block's
-// recomputation skips it (selective recomputation). Costs the memory of the result, but not of its inputs.
-// Outside of a checkpointed block `keep` is a plain call.
+// recomputation skips it (selective recomputation). Costs the memory of the result and of what its backward
+// needs, except for its inputs, which are recomputed. Outside of a checkpointed block `keep` is a plain call.
 //
 //   const auto attend = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 //     return at::scaled_dot_product_attention(q, k, v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts an alignment to an example for a run's report, which marks the words that differ. Also chooses
-// which clips of a dataset to show.
+// Converts the alignment of a transcript with its reference (edit_alignment.hpp) to an example for a run's
+// report, which marks the words that differ. Also chooses which clips of a dataset to show.
 #pragma once
 
 #include <looptorch/base/example.hpp>

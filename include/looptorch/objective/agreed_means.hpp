@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reduces weighted means over ranks, for WindowLosses and evaluations. Adds sums and weights, so the result
-// is the mean of all samples, and not a mean of the ranks' means. Waits if the sums are on a device.
+// Reduces weighted means over ranks, for the losses and metrics of windows and of evaluations. Adds sums and
+// weights, so the result is the mean over the items of all ranks, and not a mean of the ranks' means. Waits
+// if the sums are on a device.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: runs matmuls and convolutions of the forward pass and the loss in a 16-bit type. Other
-// operations, parameters and gradients stay in fp32. Halves activation memory and is faster on hardware with
-// 16-bit units. Use bf16 on GPUs from Ampere on and on CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs;
-// its loss scaling costs one pass over the gradients per step. From LibTorch 2.11 on, weights are cast once
-// per window, unless layers recompute or micro-batches run as graphs.
+// Mixed precision: runs matmuls and convolutions of the forward pass and the loss in a 16-bit type, and
+// operations that need more precision, such as losses, in fp32. Parameters and their gradients stay in fp32.
+// Halves activation memory and is faster on hardware with 16-bit units. Use bf16 on GPUs from Ampere on and
+// on CPUs with AMX or AVX512-BF16. Use fp16 on older GPUs; its loss scaling costs one pass over the gradients
+// per step. From LibTorch 2.11 on, weights are cast once per window, unless layers recompute or micro-batches
+// run as graphs.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // If memory runs out, retries the window with its micro-batches split in half, again and again down to single
-// samples. Results equal those of a run with enough memory up to the order of summation, and bit for bit if
-// memory never runs out. Keeps a window's batches until it ends: on the device on which they arrived, or on
-// the model's if there are several updates. Once a window, copies the model's buffers and the states of
-// random generators.
+// samples. Results equal those of a run with enough memory up to the order of summation, unless layers mix
+// samples, as BatchNorm does, or draw random numbers; if memory never runs out they are equal bit for bit.
+// Keeps a window's batches until it ends: on the device on which they arrived, or on the model's if there are
+// several updates. Once a window, copies the model's buffers and the states of random generators.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Watches a run's memory: its peak by phase, the parts of the peak, and three faults, namely leaks, spikes
-// and fragmentation of the allocator. Never waits for the device. Costs two readings of the allocator's
-// counters for each micro-batch and two for each step. On a CPU, looptorch's own counters (HostMemory) count
-// allocations from the first fit on.
+// Watches a run's memory: its peak by phase, what the peak consists of, and three faults, namely leaks,
+// spikes and fragmentation of the allocator. Never waits for the device. Costs two readings of the
+// allocator's counters for each micro-batch and two for each step. On a CPU, looptorch's own counters
+// (HostMemory) count allocations from the first fit on.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

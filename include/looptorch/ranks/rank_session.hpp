@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Begins and ends a fit on several ranks: gets the ranks from the policies, refuses policies that cannot run
-// on several ranks, and shards optimizers. If an exception ends the fit on this rank, tells the other ranks.
-// A RankSession lives for a whole fit (loop/step/fit_loop.hpp).
+// Begins and ends a fit on several ranks: gets the interface to the ranks from a policy such as DataParallel,
+// refuses policies that cannot run on several ranks, and shards optimizers. If an exception ends the fit on
+// this rank, tells the other ranks. A RankSession lives for a whole fit (loop/step/fit_loop.hpp).
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Exchanges results among ranks at a window's end: `reduce_window` sums losses, weights and gradients over
-// all ranks, and decides whether the window counts. Costs one small collective per window beside the
-// gradients, and another per update if there are several.
+// all ranks, and decides for all of them whether the window counts as a step. Besides the gradients, this
+// costs one small collective per window; a Trainer with several updates has one more for each update.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. Keeps the
-// window's batches, over which the optimizer's closure runs for each set of parameters that it tries.
+// Makes updates by optimizers that evaluate the loss several times within one step, such as LBFGS. For each
+// set of parameters that such an optimizer tries, it calls a closure, which runs over the window's kept
+// batches again.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Collects the points of metrics' curves for report.html and compare.html. A long curve is thinned to the
-// lowest and the highest point of each stretch, so that no spike is lost.
+// lowest, the highest and the first infinite or NaN point of each stretch, so that no spike is lost.
 #pragma once
 
 #include <looptorch/report/metric_row.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines MetricRow, the metrics of one step, and UnreadRow, such a row while some of its numbers are still
-// on a device. The training thread makes UnreadRows; the thread that writes metrics converts them.
+// Defines MetricRow, the metrics of one step, and UnreadRow, a row of which some numbers are still on a
+// device. The training thread makes UnreadRows; the thread that writes metrics converts them to MetricRows.
 #pragma once
 
 #include <looptorch/report/arriving_numbers.hpp>

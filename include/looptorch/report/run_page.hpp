@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Makes report.html, a page with a run's curves, epochs, times, warnings and facts, which loads no other
-// file. Every metric gets a curve, so a new metric needs no change to this file. Only the seconds of each
+// file. Every metric gets a curve, so a new metric needs no change to this header. Only the seconds of each
 // phase (`time/...`) have no curve: the page shows them as shares of the time.
 #pragma once
 

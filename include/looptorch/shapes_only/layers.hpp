@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Replaces, under ShapesOnly, the kernels of attention, normalisation and pooling, and those that would
-// refuse meaningless numbers: allocates their results and computes nothing. The real kernels' buffers, a few
-// hundred KB per thread, are left out.
+// Replaces, under ShapesOnly, the kernels of attention, normalisation and pooling: allocates their results
+// and computes nothing. Replaces binary cross entropy and multinomial as well, whose own kernels would refuse
+// the meaningless numbers as probabilities. The real kernels' buffers, a few hundred KB per thread, are not
+// counted.
 //
 // Shapes: B batch, H heads, T queries, S keys and values, d width of a head.
 #pragma once

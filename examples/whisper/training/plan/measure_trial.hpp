@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Measures how much memory a run needs with one choice of `--fit`: by dry steps on its hardest clips and, if
-// validation decodes, by decoding them. A prediction uses shapes alone (looptorch/shapes_only), which takes
-// no memory and a fraction of a second. On a GPU the chosen run is measured again by real steps.
+// validation decodes, by decoding them. At first these steps compute shapes alone (looptorch/shapes_only),
+// which takes no memory and a fraction of a second. On a GPU the chosen run is then measured again, by real
+// steps.
 #pragma once
 
 #include <looptorch/app/device/memory_cap.hpp>

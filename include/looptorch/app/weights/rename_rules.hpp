@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Renames the tensors of a file to a model's names, by the patterns of `--rename OLD=NEW`:
 //
-//   encoder.layers.=encoder.blocks.            names with this prefix
-//   layers.*.fc1.*=blocks.*.up.*               each `*` keeps what it matched on the left
-//   fc.weight=head.weight                      one name
-//   head.*=                                    skips tensors
-//   module.=                                   removes a prefix; `=module.` adds it
+//   encoder.layers.=encoder.blocks.     an OLD that ends in a dot: replaces it at the beginning of names
+//   layers.*.fc1.*=blocks.*.up.*        `*`: a `*` on the right stands for what it matched on the left
+//   fc.weight=head.weight               renames one tensor
+//   head.*=                             an empty NEW: skips the tensors
+//   module.=                            removes a prefix; `=module.` adds one
 #pragma once
 
 #include <looptorch/app/flags/flag_values.hpp>

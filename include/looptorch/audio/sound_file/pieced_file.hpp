@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Presents ranges of a file and bytes in memory to libsndfile as one file, without a copy on disk. SoundFile
-// uses it to read one stream of a joined file, and to complete an unfinished header. OggSeek uses it to put
-// later pages right after a stream's headers.
+// uses it for files that libsndfile would not read to their end: of several recordings joined into one file
+// it presents one after the other, and for a recording that was interrupted it completes the header. OggSeek
+// uses it to put later pages right after a stream's headers.
 #pragma once
 
 #include <looptorch/base/files/file.hpp>

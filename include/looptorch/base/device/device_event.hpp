@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Wraps c10::Event, which marks a position in a stream's work, so that the event uses its own device only.
-// c10::Event switches to its stream's device and back; on CUDA, switching back creates a context on the
-// former device. Such a context takes hundreds of megabytes of a GPU that the run does not use, and cannot be
-// created if another process has that GPU to itself.
+// Wraps c10::Event, which marks a position in a stream's work, so that its calls touch no other device.
+// c10::Event itself switches to its stream's device and then back to the device that was current. On CUDA,
+// switching back creates a context on that device even if the run does not use it: this takes hundreds of
+// megabytes of its memory, and fails if another process has the device to itself.
 #pragma once
 
 #include <c10/core/Device.h>

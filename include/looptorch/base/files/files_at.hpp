@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lists the files of a folder that have a given extension, as programs take a file or a folder of such files.
+// Lists the files that a program's user names by one path: a single file, or all files in a folder that have
+// a given extension.
 #pragma once
 
 #include <algorithm>

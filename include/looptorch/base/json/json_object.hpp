@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements the members of JSON objects, with a hash index that keeps large objects fast. Include json.hpp
-// instead.
+// Implements JsonObject, the keys and values of a JSON object in their order, with a hash index that keeps
+// look-ups in large objects fast. Include json.hpp instead.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

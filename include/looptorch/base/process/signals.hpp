@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Records SIGTERM, SIGINT and SIGHUP in a flag, so that a run can finish its current work and end in order.
-// SnapshotEvery polls the flag and writes a snapshot; a poll reads one atomic. A second SIGTERM or SIGINT has
-// its usual effect at once, unless it repeats the first signal within a second. Such a repeat is usual: a
-// scheduler signals all processes of a job, and the job's script or torchrun passes the signal on. A second
-// SIGHUP is ignored, since a closed terminal and its shell each send one.
+// SnapshotEvery polls the flag and writes a snapshot; a poll reads one atomic. A second SIGTERM or SIGINT
+// acts at once, as if looptorch did not handle it, unless it repeats the first signal within a second. Such
+// repeats are common: a scheduler signals all processes of a job, and the job's script or torchrun passes the
+// signal on. A second SIGHUP is ignored, since a closed terminal and its shell each send one.
 #pragma once
 
 #include <signal.h>

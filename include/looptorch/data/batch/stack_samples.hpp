@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Makes a batch of samples of any plain type: the default collate. Tensors are stacked, numbers become a
-// tensor, texts and lists become vectors, and aggregates are collated field by field. Chosen at compile time.
-// In a loader, tensors are stacked straight into its reused memory.
+// Makes a batch of samples of any plain type: the default collate. Stacks tensors, puts numbers into a tensor
+// and texts and lists into vectors, and collates aggregates field by field. Types decide this at compile
+// time. In a loader, tensors are stacked straight into the loader's reused memory.
 #pragma once
 
 #include <looptorch/data/batch/aggregate.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Excludes the samples of a list from all epochs, by removing them from another sampler's order. Indices stay
+// Excludes the samples of a list from all epochs: another sampler orders the remaining samples. Indices stay
 // those of the whole dataset. Also reads and writes such lists as files; SkipBadWindows adds to such a file.
 // While an epoch's order is made, costs 8 bytes for each sample that is not excluded.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the batches of a dataset in the order of a sampler, for PinnedPrefetchLoader. Its worker threads
-// share one source without a lock, since making a batch changes nothing in it.
+// Makes the batches of a dataset in the order of a sampler, for PinnedPrefetchLoader. The loader's worker
+// threads share one source without a lock, since making a batch changes nothing in it.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

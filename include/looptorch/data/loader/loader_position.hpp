@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares a loader's position: two numbers, epoch and batch, since samplers have no state. A resumed run
-// compares the settings that determine the batches with the snapshot's, so that the position means the same
-// samples.
+// Declares a loader's position: two numbers, epoch and batch, since samplers have no state. A stream's
+// position also has the stream's state. A resumed run compares the settings that determine the batches with
+// the snapshot's, so that the position means the same samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Computes a fingerprint of each line of a manifest, by which a resumed run finds that its data changed. It
-// covers file, times, text, speaker and language. Files are named relative to the deepest folder that holds
-// all of them, so that a corpus may be moved. Reads no audio.
+// Computes a fingerprint of each line of a manifest, by which a resumed run finds that its data changed. The
+// fingerprint covers file, times, text, speaker and language. Files are named relative to the deepest folder
+// that holds all of them, so that a corpus may be moved. Reads no audio.
 #pragma once
 
 #include <looptorch/data/manifest/utterance.hpp>

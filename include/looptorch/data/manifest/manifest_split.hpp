@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Splits utterances at random into training, validation and test parts. The parts depend only on the number
-// and order of the utterances and on the seed, with every compiler and on every machine. Takes linear time.
+// Splits utterances at random into training, validation and test parts. The same utterances in the same order
+// and the same seed give the same parts, with every compiler and on every machine. Takes linear time.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Gives each rank its share of the samples of another sampler. All ranks compute the same order, and each
-// takes every world_size-th sample, or every world_size-th batch if the sampler makes batches. With the
-// option `block`, a rank takes several neighbouring samples or batches at a time. The ranks need no
-// communication for it.
+// Gives each rank its share of the samples of another sampler. All ranks compute the same order without
+// communication, and each takes every world_size-th sample, or every world_size-th batch if the sampler makes
+// batches. With the option `block`, a rank takes several neighbouring samples or batches at a time.
 #pragma once
 
 #include <looptorch/base/error.hpp>

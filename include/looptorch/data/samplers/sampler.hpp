@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Defines what a sampler is: a type that returns the order in which an epoch visits a dataset. Has
-// SequentialSampler and RandomSampler; the other samplers have headers of their own. The order depends only
-// on the sampler's settings, the epoch and the dataset's size, so a resumed run needs only the numbers of the
-// epoch and of the batch. Takes 8 bytes per sample while an epoch is open; a permutation of a million samples
-// takes about 10 ms.
+// Defines what a sampler is: a type that returns the order in which an epoch visits a dataset. Two samplers
+// are defined here, SequentialSampler and RandomSampler; the others have headers of their own. The order
+// depends only on the sampler's settings, the epoch and the dataset's size, so a resumed run needs only the
+// numbers of the epoch and of the batch. Takes 8 bytes per sample while an epoch is open; a permutation of a
+// million samples takes about 10 ms.
 #pragma once
 
 #include <looptorch/base/error.hpp>

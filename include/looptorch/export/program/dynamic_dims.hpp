@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Declares `DynamicDim`: a size that may differ from the example's in an exported model, such as the batch
-// size. A user of export_model gives the size a name, and lists the input dimensions that have it.
+// Declares `DynamicDim`, a size that may change from call to call of an exported model, such as the batch
+// size, although the model is traced with one example. A user of export_model gives the size a name, and
+// lists the dimensions of the inputs that have it.
 #pragma once
 
 #include <cstddef>

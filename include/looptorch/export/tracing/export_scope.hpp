@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Prepares a model and the process for an export, and restores both afterwards: sets eval mode, and disables
-// gradients and oneDNN's operators.
+// gradients and oneDNN's operators. Random generators are restored as well.
 #pragma once
 
 #include <looptorch/base/device/generator_state.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds a policy's hooks at compile time. A member that has a hook's name but another signature is an error,
-// since it would never run. hook_table.hpp lists the hooks; declared_members.hpp finds the other members.
+// since it would never run. hook_table.hpp lists the hooks. declared_members.hpp finds what else a policy
+// declares, such as capabilities.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

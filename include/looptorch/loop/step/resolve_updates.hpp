@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds out whether past updates were applied, and counts them. On a device the answer comes late, so it is
-// read just before the next update at the latest. The same code runs for a CPU.
+// Finds out which past updates were applied and which were skipped, and counts them. On a device the answer
+// exists only once the kernels have run, so the host reads it as late as it can: just before the next update.
+// On a CPU it is known at once; the code is the same.
 #pragma once
 
 #include <looptorch/base/tensors/for_each_index.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Saves the default random generators of a checkpointed block's devices before its first run, and restores
 // them for its second. If another thread draws from a generator meanwhile, the block may get other numbers;
-// recomputation then throws, since the generators end at other positions than in the first run.
+// recomputation then throws, since the generators end at other positions than in the first run. In a block on
+// an accelerator the CPU's generator is not checked, since input pipelines usually draw from it.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

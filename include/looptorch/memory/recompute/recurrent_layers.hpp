@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Lets blocks with recurrent layers be checkpointed on a GPU, where cuDNN computes these layers. Refuses to
-// recompute a layer with dropout: cuDNN draws the masks from a state that cannot be restored. LibTorch
-// creates this state only in a block's first run, so it is kept, and not compared between the two runs.
-// Overrides lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key AutogradCUDA. Outside of a block, calls
-// go directly to LibTorch's code.
+// recompute a layer with dropout, since cuDNN draws its masks from a state that cannot be restored. LibTorch
+// creates the tensor of this state only in a block's first run, so the tensor is kept in memory, and is no
+// part of the comparison of the two runs. Overrides lstm, gru, rnn_tanh and rnn_relu at the dispatcher's key
+// AutogradCUDA. Outside of a block, calls go directly to LibTorch's code.
 #pragma once
 
 #include <looptorch/memory/recompute/recorder.hpp>

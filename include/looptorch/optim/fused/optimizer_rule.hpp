@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// OptimizerRule, the concept that a rule must satisfy for FusedOptimizer<Rule> to be an optimizer.
-// docs/writing_an_optimizer.md shows a rule.
+// OptimizerRule, the concept of a rule: what one optimizer has of its own, namely its options, its moments
+// and the call of its kernel. FusedOptimizer<Rule> makes an optimizer of a rule; docs/writing_an_optimizer.md
+// shows one.
 #pragma once
 
 #include <looptorch/optim/fused/fused_call.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checks a list of gradients for NaN or infinity, in one pass over them, as fast as memory can be read.
+// Checks a list of gradients for NaN or infinity, in one pass over them. On a CPU this is as fast as memory
+// can be read; on a device the host waits for the result.
 #pragma once
 
 #include <looptorch/optim/gradients/gradients.hpp>

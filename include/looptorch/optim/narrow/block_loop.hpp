@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Helps compilers vectorise the CPU loops over blocks of 256 numbers. Has random bits for rounding, a square
-// root, and `run_widest`, which picks the instruction set at run time. Each loop is compiled for AVX-512,
-// AVX2 and baseline x86-64. Code for the baseline, the compilers' default, is 3 to 4 times slower than
-// AVX-512.
+// Helps compilers vectorise the CPU loops over blocks of 256 numbers. Provides random bits for rounding, a
+// square root, and `run_widest`, which picks the instruction set at run time. Each loop is compiled for
+// AVX-512, AVX2 and baseline x86-64. Code for the baseline, the compilers' default, is 3 to 4 times slower
+// than AVX-512.
 #pragma once
 
 #include <looptorch/base/random.hpp>

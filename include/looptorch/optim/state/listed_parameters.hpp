@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Detects that an optimizer's groups list other parameters than before: in LibTorch they are plain vectors,
-// which a program may change at any time. Each step of a FusedOptimizer compares them with this list, at the
-// cost of one comparison of pointers per parameter.
+// Remembers which parameters an optimizer's groups listed, to detect that a program has changed the groups:
+// in LibTorch these are plain vectors. Each step of a FusedOptimizer compares the groups with the remembered
+// lists, at the cost of one comparison of pointers per parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines kAtRunTime, the template argument of `Accumulate<>` and `CacheFlushEvery<>`, which take their
-// number at run time.
+// Defines kAtRunTime, the default template argument of `Accumulate` and `CacheFlushEvery`. It stands for a
+// number that is given at run time: `Accumulate<>{n}` in place of `Accumulate<4>`.
 #pragma once
 
 #include <cstdint>

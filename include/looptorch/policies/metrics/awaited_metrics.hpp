@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Throws if a policy such as StopEarly waits for a metric that no Validate publishes, as after a typing
-// error. Throws before the first step if the Validate's measure declares its metrics or returns a single
-// number. Otherwise an evaluation has to show the names first.
+// error. Throws before the first step if the names are known by then: the Validate's measure declares its
+// metrics or returns a single number, or is the Trainer's objective, which first runs on a trial batch. Other
+// measures have to be evaluated once before their names are known.
 #pragma once
 
 #include <looptorch/loop/compose/measure.hpp>

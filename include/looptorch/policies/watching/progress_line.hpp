@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Builds ShowProgress's line so that it fits the terminal: abbreviates long names, then drops the least
-// important parts. Never cuts numbers.
+// important parts. Numbers stay whole, unless a terminal is too narrow for the first part alone.
 #pragma once
 
 #include <looptorch/base/process/terminal.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Holds the JavaScript of report.html, which draws charts, tables and examples. In the page it follows
-// kChartScript (chart_script.hpp).
+// Holds the JavaScript of report.html, which draws charts, tables and examples. The page has it after
+// kChartScript (chart_script.hpp), whose functions it calls.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Plans which tensors share which block of pinned memory, before any block is allocated: blocks have a
-// maximum size (staging.hpp). Computes sizes and offsets only.
+// Assigns a snapshot's tensors to blocks of pinned memory (staging.hpp) before these are allocated, several
+// tensors to a block, up to a maximum size of a block. Computes sizes and offsets only.
 #pragma once
 
 #include <algorithm>
