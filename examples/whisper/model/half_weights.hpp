@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU: a token takes as long as reading
-// all of the decoder's weights from memory, so half the bytes take half the time. Only a matrix whose values
-// are all fp16 numbers is copied, as those of Whisper's published weights are; so the copy loses nothing.
-// Computes in fp32. The matrix itself stays in memory, and the copy adds half its size.
+// all of the decoder's weights from memory, so half the bytes take half the time. Copies a matrix only if
+// fp16 can hold each of its values exactly, as is the case for Whisper's published weights. Computes in fp32.
+// The matrix itself stays in memory, and the copy adds half its size.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once
