@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Makes synthetic speech sound as if a microphone had recorded it: adds the echoes of a small room and noise,
 // and changes the loudness. konkanivani_corpus applies it to each clip, in much less time than the synthesis
-// takes. The effects are drawn from a seed, and the same seed gives the same result on every platform. Shape:
-// T samples.
+// takes. The effects are drawn from a seed, and the same seed gives the same result on every platform.
+//
+// Shape: T samples.
 #pragma once
 
 #include <looptorch/base/error.hpp>

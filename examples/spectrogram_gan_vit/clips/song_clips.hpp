@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Loads the songs of a dataset's folder in three splits, and makes each split a dataset with cached
+// Loads the songs of a corpus folder in three splits, and makes of each split a dataset with cached
 // spectrograms. Collects skipped songs and short clips, which a program lists when it ends.
 #pragma once
 

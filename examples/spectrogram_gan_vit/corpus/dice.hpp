@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Draws the random numbers from which emotion_corpus makes songs. Extends looptorch::Dice by real numbers.
-// The same seed gives the same numbers with every compiler and standard library.
+// Draws the random numbers from which emotion_corpus makes songs. Extends looptorch::Dice by real numbers:
+// from a range, or around a mean. The same seed gives the same numbers with every compiler and standard
+// library.
 #pragma once
 
 #include <looptorch/base/random.hpp>

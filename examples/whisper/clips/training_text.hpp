@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Converts a transcript to the token ids that the decoder learns to write: prompt, text and end of text, and
-// on request the segments' times and the previous text. In English the text's first token is a space together
-// with letters, as in OpenAI's training. In Chinese, Japanese, Thai or Malayalam the space would be a token
-// by itself, with which OpenAI's decoding never begins, so the text has no space. (transformers never puts a
-// space there.)
+// on request the segments' times and the previous text. As in OpenAI's training, a text begins with a space,
+// which joins the first letters in one token. In Chinese, Japanese, Thai or Malayalam the space would be a
+// token of its own, with which OpenAI's decoding never begins a text; such a text gets no space.
+// (transformers adds no space in any language.)
 #pragma once
 
 #include <looptorch/base/error.hpp>

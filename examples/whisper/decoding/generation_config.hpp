@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads, checks and writes a model's generation_config.json: the special tokens, the tokens that begin a
-// text, and those that are never chosen. Fields that the file lacks, as in fine-tunes of 2022, come from the
-// tokenizer.
+// text, and those that are never chosen. Special tokens that the file lacks, as in fine-tunes of 2022, come
+// from the tokenizer.
 #pragma once
 
 #include <looptorch/base/error.hpp>

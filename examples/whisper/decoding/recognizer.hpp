@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines Recognizer: a Whisper model with its tokenizer and decoding settings, loaded from a Hugging Face
-// folder, which turns log-mel frames into text. The programs that train, transcribe and evaluate use it.
+// Defines Recognizer, which turns log-mel frames into text: a Whisper model with its tokenizer and decoding
+// settings, loaded from a Hugging Face folder. The programs that train, transcribe and evaluate use it.
 //
 // Shapes: B batch, M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once

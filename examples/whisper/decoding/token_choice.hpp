@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Chooses the next token of each text on the device, or the best few for a beam, by the rules of
-// score_rules.hpp. The host sends a few numbers per text and gets the chosen tokens back. Nothing in between
+// Chooses the next token of each text (for a beam, the best few) on the device, by the rules of
+// score_rules.hpp. The host sends a few numbers per text and gets the chosen tokens back. In between nothing
 // depends on the host, so a CUDA graph can hold this step.
 //
 // Shapes: R rows (texts under way), V vocabulary, K candidates of a row.

@@ -3,7 +3,7 @@
 // each way instead of some hundred launches. Use it on a GPU, which computes these kernels faster than the
 // host issues them. The prompt runs eagerly.
 //
-// Shapes: C clips, R rows (unfinished texts, as many for each clip), N keys and values of all layers,
+// Shapes: C clips, R rows (unfinished texts, the same number for each clip), N keys and values of all layers,
 // H heads, P positions, S encoder positions, D width of the model, d = D / H.
 #pragma once
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Loads a folder of low-rank adapters and the model that they adapt, as Python's peft saves them:
-// adapter_config.json names the model, and adapter_model.safetensors holds a few MB. A program for inference
-// merges them as it loads the model, and computes as fast as without them.
+// Loads a folder of low-rank adapters, as Python's peft saves it, and the model that they adapt:
+// adapter_config.json names the model, and adapter_model.safetensors holds a few MB of adapters. A program
+// for inference merges the adapters into the weights as it loads the model, and then runs as fast as without
+// adapters.
 #pragma once
 
 #include <looptorch/adapters/lora_files.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. A
-// cache of keys and values makes each generated token cost one position instead of the whole prefix.
+// Whisper's text decoder: learned positions, causal self-attention, attention to the encoder's states. With a
+// cache of keys and values, each generated token takes the work of one position, not of the whole prefix.
 //
 // Shapes: B batch, L tokens, S encoder positions, D width of the model, H heads, V vocabulary.
 #pragma once

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU. A token there takes as long as
-// reading all of the decoder's weights from memory, so half the bytes take half the time. The copy loses
-// nothing: Whisper's published weights are fp16 numbers, which are widened to fp32 before they are
-// multiplied. The matrix itself stays in memory, and the copy takes half as much again.
+// Multiplies by a 16-bit copy of a weight matrix, to decode faster on a CPU: a token takes as long as reading
+// all of the decoder's weights from memory, so half the bytes take half the time. Copies a matrix only if
+// fp16 can hold each of its values exactly, as is the case for Whisper's published weights. Computes in fp32.
+// The matrix itself stays in memory, and the copy adds half its size.
 //
 // Shapes: M rows, K inputs, N outputs.
 #pragma once

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: repeatedly merges the neighbours whose
-// merge was learnt first (the leftmost of equal pairs), until none can be merged. Scans an array on the stack
-// for a short piece, such as a word, and uses a queue for a long one, in O(n log n).
+// Byte-pair encoding (Sennrich et al. 2016) of one piece of text: repeatedly merges two neighbouring tokens,
+// of all pairs the one whose merge was learnt first (of equal pairs the leftmost), until no pair can be
+// merged. Scans an array on the stack for a short piece, such as a word, and uses a queue for a long one, in
+// O(n log n).
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

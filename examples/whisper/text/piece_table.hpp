@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Looks up a piece of text that is a token by itself, as most words are, so that it need not be merged from
-// parts. Keys of up to 8 bytes are in the table itself; one look-up takes about 5 ns.
+// parts. Pieces of up to 8 bytes are stored in the table itself; one look-up takes about 5 ns.
 #pragma once
 
 #include <looptorch/base/hash/keyed_hash.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes and prints the results when a fine-tuning run ends: the transcripts before and after training, the
-// skipped clips, and summary.json. validation.hpp writes the learning curve.
+// Writes and prints the results when a fine-tuning run ends: the model or its adapters, the transcripts
+// before and after training, the skipped clips, and summary.json. validation.hpp writes the learning curve.
 #pragma once
 
 #include <looptorch/app/summary.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Transcribes many short pieces of audio at once: the files of a folder, or the parts with speech of a long
-// recording. The encoder and each step of the decoder run once for a whole batch. Each piece is decoded
-// without the text of the others.
+// Transcribes many short pieces of audio (chunks) at once: the files of a folder, or the parts with speech of
+// a long recording. The encoder and each step of the decoder run once for a whole batch. Each chunk is
+// decoded without the text of the others.
 //
 // Shapes: B chunks, M mel bins, T mel frames, S encoder positions, D width of the model.
 #pragma once

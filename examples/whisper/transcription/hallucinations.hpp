@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Finds words that a model invents in silence, by openai-whisper's rules: a segment of improbable, very short
-// or very long words with silence around it. Drops that segment and all later ones, skips the silence before
-// it, and begins the next window where the segment began.
+// or very long words with silence around it. Drops that segment and all later ones, and begins the next
+// window where the segment began. If a window begins with silence before an invented segment, drops the whole
+// window, and begins the next one after that silence.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sets the times of the words in a window's segments, from the alignment of word_alignment.hpp, by
-// openai-whisper's rules. Punctuation joins its word. A word at a sentence's end or after a pause lasts at
-// most twice as long as words usually do. Segments begin and end with their words.
+// openai-whisper's rules. Punctuation joins its word. Words that are too long after a sentence's end or a
+// pause are shortened to twice the usual length. Segments begin and end with their words.
 #pragma once
 
 #include "../text/python_text.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes the policies that write a run's report to its output folder. LogMetrics also records the flags and
-// the model's size; Profile is on if --profile is given.
+// Makes the policies that record a run in its output folder. `run_log` returns LogMetrics, whose report also
+// shows the flags and the model's size; `profile_policy` returns Profile, which is on if --profile is given.
 //
 //   lt::Trainer trainer(model, optimizer, objective, app::run_log(training, options.output, *model));
 #pragma once

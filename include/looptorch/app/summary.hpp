@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a run's figures and duration to a JSON file. A program removes the old summary before it overwrites
-// results, and writes the new summary last. So a folder that has a summary is complete.
+// Writes a run's figures, such as its duration, to a JSON file. A program removes the old summary before it
+// overwrites results, and writes the new summary last. So a folder that has a summary is complete.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

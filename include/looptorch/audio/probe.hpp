@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds the length of an audio file without decoding it. Use it to check a corpus before training. Takes 20
-// us for WAV, 50 to 100 us for FLAC of any length, and 40 to 300 us for 10 s of MP3, Opus or Vorbis; decoding
-// takes milliseconds.
+// Finds the length of an audio file without decoding it, except for FLAC from a pipe, which states no length.
+// Use it to check a corpus before training. Takes 20 us for WAV, 50 to 100 us for FLAC of any length, and 40
+// to 300 us for 10 s of MP3, Opus or Vorbis; decoding takes milliseconds.
 #pragma once
 
 #include <looptorch/audio/decode.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads arrays that NumPy saved (`np.save`, `.npy`), such as spectrograms that a Python script computed.
-// Nothing in a file is run. Costs one read of the file, and for an array in Fortran order one copy.
+// Reads arrays of 16-, 32- or 64-bit floats that NumPy saved (`np.save`, `.npy`), such as spectrograms that a
+// Python script computed. Unpickles nothing, so a file cannot run code. Costs one read of the file, and for
+// an array in Fortran order one copy.
 #pragma once
 
 #include <looptorch/base/error.hpp>

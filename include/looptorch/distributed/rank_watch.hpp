@@ -5,7 +5,7 @@
 // linearly with the number of ranks. With two ranks the thread takes 0.6 % of a core (docs/distributed.md).
 //
 // The store holds these keys, for fit F and rank R:
-//   looptorch life F R     R's heartbeat: a count, and where R is. R writes it; ranks that watch R read it.
+//   looptorch life F R     R's heartbeat: a count, and what R is doing. R writes it; its watchers read it.
 //   looptorch failure F 0  The fit's failure. A rank that fails or sees a silent one writes it; all read it.
 //   looptorch heard F R    Exists once R has read the failure. R writes it; the rank that failed reads it.
 #pragma once

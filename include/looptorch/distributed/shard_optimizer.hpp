@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Shards optimizers over the ranks of DataParallel (ZeRO, stage 1: https://arxiv.org/abs/1910.02054).
-// Use it when moments fill the memory: each rank holds only its part, so their memory is divided by the
-// number of ranks. Each rank updates its shard of the parameters, and then gathers the others' shards.
-// Results equal those of the plain run. Does nothing on one process.
+// Shards optimizers over the ranks of DataParallel (ZeRO, stage 1: https://arxiv.org/abs/1910.02054). Use it
+// when moments fill the memory: each rank holds only its part, so their memory is divided by the number of
+// ranks. Each rank updates its shard of the parameters, and then gathers the others' shards. Results equal
+// those of a run without it. Does nothing on one process.
 //
 //   Trainer trainer(net, optimizer, objective, DataParallel{}, ShardOptimizer{});
 #pragma once

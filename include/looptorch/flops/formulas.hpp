@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Computes an operator's floating-point operations from its inputs' shapes. Counts matmuls,
-// convolutions and attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does.
-// Results differ from PyTorch's for the weight gradient of a grouped convolution, for which PyTorch counts
-// all inputs for each output. Attention on a CPU and fused recurrent layers are counted here, but not by
-// PyTorch.
+// Computes an operator's floating-point operations from its inputs' shapes. Counts matmuls, convolutions and
+// attention, but no element-wise operators, as PyTorch's torch.utils.flop_counter does. Results differ from
+// PyTorch's for the weight gradient of a grouped convolution: PyTorch counts all input channels for each
+// output channel. Attention on a CPU and fused recurrent layers are counted here, but not by PyTorch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Gives each replay of a graph new random numbers. A graph always draws from the generator state of its
 // capture. Other code, such as a recomputing layer, may have given the generator another state meanwhile. So
-// before a replay the graph's state takes over the generator's position, and after the replay the generator
-// takes over the graph's.
+// before a replay the graph's state gets the generator's position, and after the replay the generator gets
+// the position of the graph's state.
 #pragma once
 
 #include <looptorch/base/device/device_graph.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Provides a faster torch::nn::Linear: matmul and bias are one operator and one node of autograd
 // (linear_node.hpp). LibTorch's Linear takes two operators for inputs of more than two dimensions. Under
-// autocast it also casts its weight at each use: it passes on a transposed view, and autocast caches no casts
-// of views.
+// autocast, LibTorch's Linear also casts its weight at each use, since it passes on a transposed view, and
+// autocast caches no casts of views.
 #pragma once
 
 #include <looptorch/layers/linear_node.hpp>

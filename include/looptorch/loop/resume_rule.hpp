@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines what a resumed run does about a policy that was added or removed since the snapshot, or that cannot
-// load its state. Each policy declares its own rule; resume/differences.hpp has the rules for model,
-// optimizers and data.
+// Defines ResumeRule: what a resumed run does about a policy that was added or removed since the snapshot, or
+// that cannot load its state. A policy may declare its own rule; the default depends on whether the policy
+// changes what is learnt. resume/differences.hpp has the rules for model, optimizers and data.
 #pragma once
 
 namespace looptorch {

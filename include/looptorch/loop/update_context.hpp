@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines the argument of `before_update` and `after_update`. It holds a window's gradients, the factor that
-// they must still be multiplied by, and the decision whether the update is made. Policies include
-// loop/context.hpp instead.
+// Defines UpdateContext, the argument of the hooks `before_update` and `after_update`. It holds a window's
+// gradients, the factor by which they must still be multiplied, and the decision whether the update is made.
+// Policies include loop/context.hpp instead.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

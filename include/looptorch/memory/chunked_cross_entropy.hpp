@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes the cross-entropy of a linear layer's scores (logits) for a part of the vocabulary at a time: the
-// scores are never all in memory. Use it for large vocabularies. Scores, their log-softmax and its gradient
-// are then the largest temporaries of a small model: for Whisper, three tensors of 51,864 numbers per token.
-// Backward computes the scores again, which costs one more matmul of hidden states and weights.
+// scores are never all in memory. Use it for large vocabularies: otherwise the scores, their log-softmax and
+// its gradient are the largest temporaries of a small model, for Whisper three tensors of 51,864 numbers per
+// token. Backward computes the scores again, which costs one more matmul of hidden states and weights.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

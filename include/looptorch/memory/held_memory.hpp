@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Defines HeldMemory: the bytes that a run holds between its steps as weights, gradients, moments and copies.
+// Defines HeldMemory: the bytes that a run holds between its steps as weights, gradients, moments, averages,
+// and copies for policies and snapshots.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // AdamW with moments of 8 bits (narrow/block_codes.hpp), for weights in fp32, bf16 or fp16: 2 bytes per
 // parameter where FusedAdamW keeps 8. In runs of up to 480 steps the final loss was FusedAdamW's, within
-// noise (docs/optimizers.md). On a CPU with AVX-512 a step takes 1.1 to 1.2 times as long. On NVIDIA's GPUs
-// one kernel updates hundreds of parameters; other accelerators, and fp64 weights, take some fifty tensor
-// operations per parameter. Dividing by the window's weight (for fp16 weights also by the loss scale),
-// clipping and skipping an overflowed step need no pass of their own.
+// noise (docs/optimizers.md). On a CPU with AVX-512 a step takes 1.1 to 1.2 times as long as FusedAdamW's. On
+// NVIDIA's GPUs one kernel updates hundreds of parameters; other accelerators, and fp64 weights, take some
+// fifty tensor operations per parameter. Dividing by the window's weight (for fp16 weights also by the loss
+// scale), clipping and skipping an overflowed step need no pass of their own.
 #pragma once
 
 #include <looptorch/optim/fused/adam_rule.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Selects parameters by patterns of their names, which work like a shell's patterns for files: `*` matches
-// any characters, dots included, `?` any one character, and `[abc]` one of these three; `\` takes the next
-// character literally.
+// Selects parameters or layers by patterns of their names, which work like a shell's patterns for files: `*`
+// matches any characters, dots included, `?` any one character, and `[abc]` one of these three; `\` takes the
+// next character literally.
 #pragma once
 
 #include <fnmatch.h>

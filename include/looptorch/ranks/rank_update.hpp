@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Makes an update on several ranks, after the gradients have been summed. A veto on one rank becomes a veto
-// on all. With a sharded optimizer, a rank updates its own shard of the parameters and then gathers the
-// others' shards. Policies then see the gradients of this rank's shard, or all gradients in a `reproducible`
-// run.
+// on all. With a sharded optimizer, policies see the gradients of this rank's shard, or all gradients in a
+// `reproducible` run. Then each rank updates its own shard of the parameters, and gathers the others' shards.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

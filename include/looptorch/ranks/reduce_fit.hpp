@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Exchanges among ranks what they need to begin and end a fit and to evaluate, with one small collective
-// each.
+// Exchanges among ranks the length of the epoch as a fit begins, the results of an evaluation, and the reason
+// for which a fit ends, with one small collective each.
 #pragma once
 
 #include <looptorch/base/rank_reduction.hpp>

@@ -3,10 +3,10 @@
 // SeveralRanks if it lists DataParallel, or another policy with the hook `ranks`.
 //
 //   SeveralRanks  this header               what the Engine calls (loop/step/rank_calls.hpp) on several ranks
-//   SoloRanks     loop/step/solo_ranks.hpp  the same for one process: nothing to do
+//   SoloRanks     loop/step/solo_ranks.hpp  these calls for one process, at no cost
 //   Ranks         loop/ranks.hpp            the interface to other processes, which SeveralRanks calls
 //   GroupRanks    distributed/group_ranks.hpp  implements Ranks, by c10d
-//   RankSession   ranks/rank_session.hpp    a fit: joins the ranks, and silences all but the leading one
+//   RankSession   ranks/rank_session.hpp    for a fit: joins the ranks, and mutes those that do not lead
 #pragma once
 
 #include <looptorch/base/error.hpp>

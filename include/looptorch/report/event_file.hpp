@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes a run's TensorBoard events, each process to a file of its own. When a run resumes, the steps that it
-// will repeat are removed from earlier files.
+// Writes a run's TensorBoard events, each process to a file of its own. When a run resumes, the events of
+// steps that it will repeat are removed from earlier files.
 #pragma once
 
 #include <looptorch/base/files/atomic_file.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes a learning curve as a CSV file, with a row for each measured step. If a resumed run measures a step
-// again, the new row replaces the old one and all later rows. Each row rewrites the file, which takes some
-// milliseconds: use it for validations, not for every step.
+// again, the new row replaces the old one and all later rows. Adding a row rewrites the file, which takes
+// some milliseconds: add one per validation, not per step.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Keeps what a page shows of a run's metrics: the curve and the sum of each metric, and the figures of each
-// epoch. Its memory grows with the number of metrics and of epochs, not with the number of steps.
+// Keeps what a report's page shows of a run's metrics: the curve and the sum of each metric, and the figures
+// of each epoch. Its memory grows with the number of metrics and of epochs, not with the number of steps.
 #pragma once
 
 #include <looptorch/report/curve_points.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Lists in a table what a resumed fit compares with its snapshot, such as the model, the data and learning
 // rates. Each row says whether a difference is refused, allowed on request (`resume_changed`) or always
-// allowed. A policy says so for its own settings by its `resume_rule` (loop/resume_rule.hpp).
-// docs/snapshots.md shows the table.
+// allowed. For the settings of a policy, its `resume_rule` decides (loop/resume_rule.hpp). docs/snapshots.md
+// shows the table.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -4,7 +4,7 @@
 // these two lists of names, where I counts the names:
 //
 //   listed.I              policies that are on and whose resume_rule is not `always`
-//   listed.on_request.I   those of them whose resume_rule is `on_request`
+//   listed.on_request.I   of these, the policies whose resume_rule is `on_request`
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

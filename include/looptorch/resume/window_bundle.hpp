@@ -4,7 +4,7 @@
 // when it is read. Its keys in the snapshot's StateDict `state`:
 //
 //   window.update, window.epoch   number of the update and of the epoch
-//   window.pieces, window.ranks   number of pieces of a micro-batch; of ranks, if there are several
+//   window.pieces, window.ranks   number of pieces of a micro-batch; number of ranks, if several
 //   window.total_steps            steps of the fit, if known
 //   window.batches                number of batches
 //   window.batch.N                batch N (batch_state)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Implements ShapesOnly's CPU allocator, with which a model larger than the machine's memory can be built.
-// Blocks of 128 KiB or more get a range of addresses whose pages all lie in the same 64 MiB: they can be read
-// and written, but the values are meaningless. Integer tensors (indices, lengths) and masks get pages of
-// their own, since kernels branch on their values. Such pages begin as zeros, and take memory only where
-// something is written. Sizes, strides and reference counts are those of a real run.
+// Blocks of 128 KiB or more get a range of addresses whose pages all lie in the same 64 MiB of memory: they
+// can be read and written, but the values are meaningless. Integer tensors (indices, lengths) and masks get
+// pages of their own, since kernels branch on their values. Such pages begin as zeros, and take memory only
+// where something is written. Sizes, strides and reference counts are those of a real run.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

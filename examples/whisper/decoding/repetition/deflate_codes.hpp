@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Computes how many bits a text takes when deflate (RFC 1951) encodes it. Needs only the number of times that
-// each literal and match occurs, which deflate_size.hpp counts. Takes deflate's fixed Huffman code or the one
-// that zlib would build for the text, whichever is shorter. Breaks ties as zlib does, since they change how
-// long the code's own description is.
+// each literal and match occurs, which deflate_size.hpp counts. Uses deflate's fixed Huffman code or the one
+// that zlib would build for the text, whichever is shorter. Where several codes encode the text equally well,
+// takes zlib's, since the codes' own descriptions may differ in length.
 #pragma once
 
 #include <algorithm>

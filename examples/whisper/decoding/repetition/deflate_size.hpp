@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Computes the size in bytes to which zlib would compress a text, without making the compressed bytes. A text
 // that compresses too well repeats itself, and Whisper decodes it again (fallback.hpp). Follows zlib's search
-// for matches (level 6: lazy matching on chains of hashes), so the size equals zlib's. Counts a text of more
-// than 16383 literals and repeats as one block, where zlib makes several. Takes some 20 microseconds for a 30
-// s window.
+// for matches (level 6: lazy matching on chains of hashes), so the size equals zlib's, except for a text of
+// more than 16383 literals and repeats: zlib divides it into several blocks, but here it counts as one. Takes
+// some 20 microseconds for a 30 s window.
 #pragma once
 
 #include "deflate_codes.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Helpers for the English normaliser's rules, which are written without regular expressions: they match \w,
-// \d and \b as Python does, and replace from left to right. The text must be UTF-8. Takes linear time.
+// Helpers for the English normaliser's rules, which take the place of Python's regular expressions. They
+// match \w, \d and \b as Python does, and replace from left to right. The text must be UTF-8. Takes linear
+// time.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

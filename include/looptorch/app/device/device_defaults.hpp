@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Chooses the flags that a training program turns on by default on an NVIDIA GPU: mixed precision in the type
-// that the GPU computes fast, TF32, cuDNN's search for the fastest algorithms, and retries when memory runs
-// out. Also sets the number of workers by the number of cores. On a CPU or another accelerator it changes
-// nothing. The functions are pure: their arguments describe the GPU.
+// that the GPU computes fast, TF32, cuDNN's search for the fastest algorithms (if all batches have one
+// shape), and retries when memory runs out (in a run of one process). Also sets the number of workers by the
+// number of cores. On a CPU or another accelerator it changes nothing. The functions are pure: their
+// arguments describe the GPU.
 #pragma once
 
 #include <looptorch/app/device/cuda_device.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Converts words of a command line to typed values in ranges, and formats flags and defaults for --help.
+// Converts words of a command line to typed values, checks the ranges of numbers, and formats flags and
+// defaults for --help.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves a program's own settings in snapshots, and refuses to resume from a snapshot whose settings differ.
-// List in this policy each setting that affects what is learnt, unless another policy saves it:
+// Defines RunSettings, a policy that saves a program's own settings in snapshots, and refuses to resume from
+// a snapshot whose settings differ. Give it each setting that affects what is learnt, unless another policy
+// saves that setting:
 //
 //   lt::Trainer trainer(model, optimizer, objective,
 //                       app::RunSettings({{"--mixup", app::setting(options.mixup)}}), ...);

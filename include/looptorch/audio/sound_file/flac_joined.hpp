@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Finds where each FLAC file begins in a concatenation (`cat a.flac b.flac`); libsndfile reads only the first
 // of them. A FLAC header does not state how many bytes its stream has, so the file is searched for further
-// headers. Beyond 1 MB the numbers of some frames are read first, in 0.1 ms: if they increase through the
-// whole file, it is one stream and is not searched.
+// headers. In a file beyond 1 MB the numbers of some frames are read first, in 0.1 ms: if they increase
+// through the whole file, the file is one stream and is not searched.
 #pragma once
 
 #include <looptorch/audio/sound_file/flac_frame.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads any range of one stream of a sound file through libsndfile. A SoundFile has one SoundPart for each
-// stream. Position 0 is the first sample of the sound, after the encoder delay at the start of an MPEG
-// stream.
+// Reads any range of samples of one stream of a sound file through libsndfile. A file that was joined from
+// several has several streams; its SoundFile has a SoundPart for each. Position 0 is the first sample of the
+// sound, after the encoder delay at the start of an MPEG stream.
 #pragma once
 
 #include <looptorch/audio/sound_file/ogg_seek.hpp>

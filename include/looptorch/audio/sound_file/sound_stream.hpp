@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Opens a sound file with libsndfile, on disk or as a PiecedFile, and reads its frames in order, mixed down
-// to one channel.
+// Opens a sound file with libsndfile, on disk or composed of parts (pieced_file.hpp), and reads its frames in
+// order, mixed down to one channel.
 #pragma once
 
 #include <looptorch/audio/sound_file/pieced_file.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds the accelerator that this process uses, of whatever type, and returns its current stream, the devices
 // in use and its caching allocator. All code that handles device memory or streams uses these functions. They
-// call LibTorch's device-generic interface, so the headers are the same with and without CUDA.
+// call LibTorch's device-generic interface, so they compile with and without CUDA.
 #pragma once
 
 #include <looptorch/base/device/older_libtorch.hpp>

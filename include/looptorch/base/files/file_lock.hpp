@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Locks a file between processes (flock), with a limit on the wait: a process that is stopped while it holds
-// the lock does not stop others. A file system without locks is reported as a result, not as an error.
+// Locks a file between processes (flock), with a limit on the wait: if a process hangs while it holds the
+// lock, the others do not wait for ever. A file system without locks is reported as a result, not as an
+// error.
 #pragma once
 
 #include <sys/file.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Refuses calls of a Trainer that would overwrite another call in progress. If a hook, an objective or
-// another thread calls `fit` or `step` of the same Trainer again, the inner call throws UsageError. Otherwise
-// the outer call would lose its plan, window or counters. Evaluations may be nested.
+// Refuses a call such as `fit` or `step` while another call of the same Trainer is in progress. Such a call,
+// from a hook, an objective or another thread, throws UsageError, since it would overwrite the first call's
+// plan, window or counters. Evaluations may be nested.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Converts text to Unicode's normal form D, in which two spellings of one text agree, such as "é" as one
-// character or as "e" with an accent. Linear, with a look-up or two in a table for each character beyond
-// ASCII.
+// character or as "e" with an accent. Takes linear time, with one or two table look-ups for each character
+// beyond ASCII.
 #pragma once
 
 #include <looptorch/base/text/utf8.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Visits the tensors of a batch, to move, pin or measure it without knowing its type. A batch is a
-// torch::data::Example, a type with `each_tensor(f)`, or an aggregate of tensors, numbers, strings, vectors,
-// optionals, tuples and further aggregates. Resolved at compile time; nothing is copied.
+// Visits the tensors of a batch, to move, pin or measure it without knowing its type. A batch is a tensor, a
+// torch::data::Example, a type with `each_tensor(f)`, or an aggregate, container, tuple or optional of these,
+// which may also hold numbers and strings. Types are resolved at compile time, and nothing is copied.
 #pragma once
 
 #include <looptorch/data/batch/aggregate.hpp>

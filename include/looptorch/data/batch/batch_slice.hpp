@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Takes a range of a batch's samples, as a smaller batch: RetryOnOom splits a micro-batch that did not fit
-// into memory this way. Copies no data of a tensor: the smaller batch has views of the batch's tensors.
+// Takes a range of a batch's samples as a smaller batch. RetryOnOom splits a micro-batch in this way if it
+// did not fit into memory. Copies no data of a tensor: the smaller batch has views of the batch's tensors.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Finds a sample's record in the index of a cache (sample_pack.hpp) by its key. The index stays on disk; a
-// hash table in memory maps keys to record numbers. A slot of the table takes 8 bytes, and at most two thirds
-// of the slots are taken: ten million keys take 134 MB, and 4 s to read in.
+// hash table in memory maps keys to record numbers. An entry of the table has 8 bytes, and at most two thirds
+// of the entries are in use. So ten million keys need 134 MB, and 4 s to be read in.
 #pragma once
 
 #include <looptorch/data/cache/pack_entry.hpp>

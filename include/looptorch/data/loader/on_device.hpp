@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Applies a function to whole batches on the device: for example, computes the features of many clips by a
-// few large operators. Use it if the workers' cores are busy and the device has time to spare. Costs the
-// device's memory for one more batch.
+// few large operators. Use it if the workers' cores are busy and the device has time to spare. Costs memory
+// on the device for one more batch.
 #pragma once
 
 #include <looptorch/base/error.hpp>

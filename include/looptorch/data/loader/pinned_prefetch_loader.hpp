@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loads a dataset or stream in worker threads that make batches ahead of training, as PyTorch's DataLoader
 // does. Batches lie in reused memory, which is page-locked once the process uses an accelerator. Use it
-// whenever making a sample costs more than copying it. Holds at most `workers + prefetch` batches besides the
+// whenever a sample costs more to make than to copy. Holds at most `workers + prefetch` batches besides the
 // consumer's; idle threads sleep. Batches, order and errors are the same with any number of workers.
 #pragma once
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Lets threads take turns in a given order, so that several workers can read one stream. Free of torch.
+// Lets threads take turns in a given order, so that several workers can read one stream. Includes no header
+// of LibTorch.
 #pragma once
 
 #include <chrono>

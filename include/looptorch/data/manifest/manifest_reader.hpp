@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors name their
-// line. Include manifest.hpp instead.
+// Reads a manifest: lines of any format become JSON objects, these become utterances, and errors name the
+// line at fault. Include manifest.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs an exported program: calls its operators in order by LibTorch's dispatcher. Builds autograd's graph if
-// gradients are enabled. Operators are resolved and constants boxed once, before the first run. Each
-// operator's call costs the boxing of its arguments, about a microsecond.
+// gradients are enabled. Operators are resolved once, before the first run, and constants converted to
+// IValues. Each call of an operator converts its other arguments, which takes about a microsecond.
 #pragma once
 
 #include <looptorch/base/error.hpp>

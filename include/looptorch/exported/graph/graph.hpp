@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Represents a program of torch.export as a list of nodes that runs fast. A node calls an operator of
 // LibTorch, computes a size, or switches gradients or autocast. Nodes read and write values in numbered
-// slots. read_graph.hpp makes a Graph from the file's JSON once, with operators resolved and constants boxed;
-// run_graph.hpp runs the Graph.
+// slots. read_graph.hpp makes a Graph from the file's JSON once, and resolves its operators; run_graph.hpp
+// runs the Graph.
 #pragma once
 
 #include <looptorch/base/running_module.hpp>

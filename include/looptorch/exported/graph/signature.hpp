@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reads from a .pt2 which inputs and outputs the program has. For torch.export, weights, buffers and constants
-// are inputs too, and updated buffers are outputs; the signature says which are the user's.
+// Reads from a .pt2 which inputs and outputs the program has. For torch.export, weights, buffers and
+// constants are inputs too, and updated buffers are outputs; the signature says which are the user's.
 #pragma once
 
 #include <looptorch/base/json/json.hpp>

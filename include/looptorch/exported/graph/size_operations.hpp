@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Computes with sizes as the Python code in an exported program would. Implements `_operator.floordiv` and
-// similar functions by Python's arithmetic, on integers, floats and booleans.
+// Implements the functions by which an exported program computes sizes, such as `_operator.floordiv`, with
+// Python's arithmetic on integers, floats and booleans.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Recognises optimizers that evaluate the loss several times in one step, such as LBFGS. Rejects policies
-// that do not work with them.
+// that scale or clip gradients, since these would reach only the first evaluation.
 #pragma once
 
 #include <looptorch/base/error.hpp>

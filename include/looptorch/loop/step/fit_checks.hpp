@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Checks model and optimizers when a fit or a loop of `step` begins. Warns once per Trainer of a model in
-// eval mode, and of parameters that no update trains. Warns if a fit continues an epoch over other data.
-// Refuses an optimizer that rounds bf16 weights to the nearest: updates below half the spacing of bf16
-// numbers would be lost without a message.
+// eval mode, and of parameters that no update trains. Warns if a fit continues an epoch over a range of
+// another size. Refuses an optimizer that rounds bf16 weights to the nearest: updates below half the spacing
+// of bf16 numbers would be lost without a message.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Ends a window for one update: policies see the gradients, the optimizer changes the parameters, and the
-// update is counted. If possible, the optimizer's kernel also applies the factor that the gradients still
-// need, such as clipping's, and a veto that only the device knows.
+// update is counted. If possible, the optimizer's kernel also multiplies the gradients by the pending factor,
+// such as clipping's, and obeys a veto that is still on the device.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Stores an update's outcome until it is read: whether the update was applied, and whether its losses and
 // gradients were finite. On a device the outcome is requested at the window's end and read before the next
-// update. The same code runs for a CPU, so hooks see the same on every device.
+// update. The same code runs for a CPU, so hooks are called in the same order on every device.
 #pragma once
 
 #include <looptorch/base/device/readback.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Breaks a run's memory down by phases of the step: the peak of each phase, and what a window leaves
-// allocated. Costs a few additions a reading.
+// allocated. Each reading costs a few additions.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Finds the phase of a step that leaks memory. Follows every allocation for a few windows, which costs a lock
-// and a hash for each tensor. At other times costs nothing.
+// Finds in which phase of a step a run leaks memory. Follows every allocation for a few windows, which costs
+// a lock and an entry in a hash table for each tensor. At other times it costs nothing.
 #pragma once
 
 #include <looptorch/memory/measure/host_memory.hpp>

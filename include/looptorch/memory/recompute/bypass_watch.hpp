@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Throws if a `Checkpointed` layer's plain forward was called, which bypasses the checkpointing (bypass.hpp).
-// Looks in the loss's graph for operations on the layer's parameters that no recorded call made. Costs a walk
-// over the graph of a fit's first loss. If a layer is not called at first, up to 15 more graphs are walked.
+// Looks in the loss's graph for operations on the layer's parameters that were made outside of its
+// checkpointed calls. Costs a walk over the graph of a fit's first loss. If a layer is not called at first,
+// up to 15 more graphs are walked.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Captures what a checkpointed block reads of its module: modes, buffers, and which parameters are trained.
-// When the block runs again, a copy with the former values replaces each buffer that the block writes to. On
-// a CPU the other buffers stay in place, since another thread may be reading them.
+// When the block runs again, copies replace the buffers. If the block writes to a buffer, the copy has the
+// values from before the block's first run. On a CPU, buffers that the block only reads stay in place, since
+// another thread may be reading them.
 #pragma once
 
 #include <looptorch/memory/recompute/saved_tensors.hpp>

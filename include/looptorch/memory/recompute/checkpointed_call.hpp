@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs a block as its CheckpointOptions say: recomputed in backward, in parts, offloaded to the host, or
-// plainly. Read this header first: `checkpoint` and `Checkpointed` call `call_checkpointed`. A block that
-// will be recomputed leaves a Recomputation, which autograd's graph keeps until backward.
+// plainly. Read this header first: `checkpoint` and `Checkpointed` call `call_checkpointed`. For a block that
+// will be recomputed, autograd's graph holds a Recomputation until backward.
 #pragma once
 
 #include <looptorch/base/device/accelerator.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Implements `keep`: holds a call's results in the first run of a block, and returns them in the second.
+// Implements `keep`, which exempts a call within a block from recomputation. The call's results are held in
+// the block's first run; in the second, `keep` returns them instead of calling again.
 #pragma once
 
 #include <looptorch/memory/recompute/checkpointed_call.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Runs a checkpointed block again, in backward: the tensors that autograd saves in this run fill the holders
-// of the first run. An exception ends the run early, after the last tensor that is needed.
+// Runs a checkpointed block again, in backward, and passes the tensors that autograd saves in this second run
+// to the nodes of the first run's graph. An exception ends the second run early, after the last tensor that
+// is needed.
 #pragma once
 
 #include <looptorch/memory/recompute/recomputation.hpp>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Notices whether a forward pass runs a checkpointed block.
+// Notices whether a forward pass runs a block that saves memory, such as a recomputed one. The loop then
+// drops the casts of weights that autocast has made, since the block makes them anew in backward.
 #pragma once
 
 #include <utility>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The class template behind all fused optimizers. It keeps parameter groups, moments and rates, and updates
-// with one kernel call for each group, device and dtype (fused_update.hpp). Its argument `Rule` adds the
-// options, the moments and the kernel. optimizer_rule.hpp has the requirements on a rule; adam_rule.hpp is an
-// example.
+// with one kernel call for each group, device and dtype (fused_update.hpp). Its template argument `Rule` adds
+// the options, the moments and the kernel. optimizer_rule.hpp has the requirements on a rule; adam_rule.hpp
+// is an example.
 #pragma once
 
 #include <looptorch/base/error.hpp>

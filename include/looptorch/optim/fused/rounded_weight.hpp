@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Updates weights by tensor operations, for optimizers that have no kernel for a device or dtype. 16-bit
-// weights are rounded stochastically, so that updates below half the spacing of 16-bit numbers are kept on
-// average.
+// Changes weights by tensor operations, for optimizers that have no kernel for a device or dtype. 16-bit
+// weights are rounded stochastically, so that changes smaller than half the spacing of 16-bit numbers are not
+// lost.
 #pragma once
 
 #include <looptorch/base/random.hpp>

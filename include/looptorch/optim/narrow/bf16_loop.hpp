@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // AdamWBf16's loop on a CPU: updates weights in fp32 or 16 bits, with moments in bf16, by blocks of 256
-// elements. Computes in fp32 and rounds stochastically, so that changes too small for 16 bits are kept on
-// average.
+// elements. Computes in fp32 and rounds stochastically, so that changes too small for 16 bits are not lost.
 #pragma once
 
 #include <looptorch/optim/narrow/adam_numbers.hpp>

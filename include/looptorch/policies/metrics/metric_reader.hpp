@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads a metric for a policy that acts on it, such as StopEarly: returns each published value once. Also
-// checks that a saved state belongs to this policy and not to another of its type.
+// checks that a saved state belongs to this policy, and not to another one of the same type, such as a second
+// StopEarly.
 #pragma once
 
 #include <looptorch/base/error.hpp>

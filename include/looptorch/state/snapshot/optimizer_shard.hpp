@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Writes and reads the file in which one rank saves its shard of the optimizers' state (ShardOptimizer). Each
 // rank writes its file next to the snapshot, and the rank that writes the snapshot moves all of them into it.
-// A resume joins the shards, so the number of ranks may differ.
+// A resume joins the shards, so it may have another number of ranks than the run that saved them.
 //
 // The file names a tensor's shard "KEY[BEGIN:END of SIZES]", by the range of its elements. It names a number,
 // such as a step count, "KEY[int]", "KEY[double]" or "KEY[bool]".

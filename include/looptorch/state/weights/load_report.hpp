@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines LoadReport, which lists by name how given tensors fit a module: those that were loaded, are missing
-// or surplus, or have another shape or type. load_weights returns one, and a ModuleStateError carries one.
-// Include module_state.hpp or load_weights.hpp instead.
+// Defines LoadReport, which lists by name how given tensors fit a module: those that were loaded, those that
+// are missing or surplus, and those of another shape or type. load_weights returns one, and a
+// ModuleStateError carries one. Include module_state.hpp or load_weights.hpp instead.
 #pragma once
 
 #include <looptorch/base/error.hpp>
