@@ -69,9 +69,9 @@ def header():
     ideographs = [[[table.get(c, [c])[0]] for c in block] for block in IDEOGRAPHS]
     others = [[c, *parts] for c, parts in table.items() if not any(c in block for block in IDEOGRAPHS)]
     return f"""// SPDX-License-Identifier: MIT
-// Canonical decompositions and combining classes of Unicode's characters, for canonical_form.hpp. Generated
+// Holds Unicode's canonical decompositions and combining classes, for canonical_form.hpp. Generated
 // by tests/parity/canonical_form.py from the package unicodedata2 {unicodedata2.unidata_version}; do not edit.
-// String literals are parsed faster than arrays of as many rows.
+// Rows are string literals, since compilers parse these faster than arrays.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Canonical decompositions and combining classes of Unicode's characters, for canonical_form.hpp. Generated
+// Holds Unicode's canonical decompositions and combining classes, for canonical_form.hpp. Generated
 // by tests/parity/canonical_form.py from the package unicodedata2 18.0.0; do not edit.
-// String literals are parsed faster than arrays of as many rows.
+// Rows are string literals, since compilers parse these faster than arrays.
 #pragma once
 
 #include <string_view>
