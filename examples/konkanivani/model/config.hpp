@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Defines the sizes of a KonkaniVani model, with the three that the public KonkaniVani project has. Checks
-// sizes, and reads and writes config.json. Weights do not tell a model's number of heads or its kind of
-// positions, so config.json is saved beside them, and compared before they are loaded.
+// Defines ModelConfig, the dimensions of a KonkaniVani model, with three presets from the public KonkaniVani
+// project. Checks dimensions, and reads and writes config.json. Weights do not tell a model's number of heads
+// or its kind of positions, so config.json is saved beside them, and compared before they are loaded.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chooses how a song of emotion_corpus sounds for a given emotion: tempo, mode, register, loudness,
-// brightness, roughness and articulation, as in the literature (README.md has the sources). Each trait is
-// drawn around a mean that depends on the emotion, so that no single trait reveals a label.
+// brightness, roughness and articulation, as in the literature (README.md has the sources). Each of
+// these traits depends on the emotion but is drawn with noise, so that no single one reveals the label.
 #pragma once
 
 #include "dice.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reports how much of a model is trained while UnfreezeAt unfreezes it: the number of trained blocks and
-// parameters. Also publishes a metric for early stopping, which then waits until the last blocks are
-// unfrozen.
+// parameters. Also publishes validation.ccc as stopping.ccc, but only once the last blocks are
+// unfrozen, so that StopEarly with that metric cannot end the run before.
 #pragma once
 
 #include <looptorch/app/ranks.hpp>

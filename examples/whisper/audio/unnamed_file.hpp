@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A temporary file that is deleted however the process ends, since it has no name on the disk. It holds data
-// that do not fit in memory: a pipe's sound that is read twice, and a growing JSON transcript.
+// that do not fit in memory: sound from a pipe, so that it can be read twice, and a growing JSON
+// transcript.
 #pragma once
 
 #include <looptorch/base/error.hpp>

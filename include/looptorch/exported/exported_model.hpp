@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Reads a .pt2, written by torch.export.save or by export_model, as a module that can be trained. All
-// policies work as on a module written in C++. Read this header before the others of this folder. It uses a
-// ProgramFile, which holds what was read, and a ModelRunner, which runs the program through LibTorch's
+// ExportedModel: reads a .pt2, written by torch.export.save or by export_model, as a module that can be
+// trained. All policies work as on a module written in C++. Read this header before the others of this
+// folder. Its ProgramFile holds what was read; its ModelRunner runs the program through LibTorch's
 // dispatcher.
 #pragma once
 

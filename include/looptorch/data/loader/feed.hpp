@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes the source of a fit's batches to policies and snapshots: the number of batches in an epoch, a
-// loader's statistics, the identity of its data.
+// Feed, which describes a fit's batches to policies and snapshots: their number in an epoch, a loader's
+// statistics and position, and what distinguishes its data, such as size, seed and sampler.
 #pragma once
 
 #include <looptorch/base/state_dict.hpp>

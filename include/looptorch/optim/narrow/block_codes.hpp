@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Encodes AdamW8bit's moments in 8 bits. The 256 numbers of a block share a scale, by which the largest
 // magnitude among them becomes 1.2e5. Codes grow with the logarithm of the number, as in telephony's u-law
-// (ITU-T G.711), and are several per cent apart. So numbers are rounded stochastically: with rounding to
-// nearest, a running mean that moves by 0.1 % an update would never change. For a scaled number x, the code
-// is the low exponent bits and high fraction bits of the float x + 2, so coding needs no table and no branch.
+// (ITU-T G.711), and neighbouring codes stand for numbers several per cent apart. So numbers are rounded
+// stochastically: with rounding to nearest, a running mean that moves by 0.1 % an update would never change.
+// For a scaled magnitude x, the code is the low exponent bits and high fraction bits of the float x + 2, so
+// coding needs no table and no branch.
 #pragma once
 
 #include <looptorch/optim/narrow/block_loop.hpp>
