@@ -2,8 +2,9 @@
 // Adafactor (Shazeer and Stern 2018, arXiv:1804.04235), with the results of transformers.Adafactor. Keeps
 // only the row means and column means of a matrix's second moment. Use it where even 8-bit moments do not
 // fit. 16-bit weights are rounded stochastically. A step reads the gradients three times. On NVIDIA's GPUs
-// five kernels update hundreds of parameters, with a workspace of up to 1/128 of the weights' bytes, or 1
-// MiB. Elsewhere the workspace takes some 12 MB.
+// five kernels update hundreds of parameters. Their workspace is limited to 1/128 of the weights' bytes or to
+// 1 MiB, whichever is more; a parameter that needs more by itself gets it. Elsewhere the workspace takes some
+// 12 MB.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -4,7 +4,7 @@
 // contents' StateDict `state`:
 //
 //   run.*           counters, means and units; run.policies.* has the policies' states
-//   listed.*        names of the policies that are on and whose resume_rule is not `always`
+//   listed.*        policies that a resumed run must list too, unless `resume_changed` allows otherwise
 //   averaged.*      which tensors of the state are averages
 //   modes.*         modules in eval mode
 //   random.*        random generators

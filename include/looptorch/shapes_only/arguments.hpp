@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reads an operator's arguments by the names in its schema, for kernels that only allocate
-// (skipped_kernels.hpp). Also decides which tensors are virtual, that is, have meaningless values
-// (virtual_blocks.hpp): kernels do not compute with them.
+// (skipped_kernels.hpp). Also decides which tensors are virtual: large ones, whose values are meaningless
+// or not used. ShapesOnly replaces a slow kernel that gets one by a kernel that only allocates.
 #pragma once
 
 #include <looptorch/shapes_only/virtual_blocks.hpp>

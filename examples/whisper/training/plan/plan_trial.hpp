@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Describes the outcome of one choice that `whisper_finetune --fit` tried: whether the run fits, how many
-// bytes it needs, and how messages say this.
+// Describes what `whisper_finetune --fit` found for one choice of memory savings: whether the run fits into
+// memory, how many bytes it needs, and the words that tell the user so.
 #pragma once
 
 #include <looptorch/app/memory_check.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Finds a program's calls that differ between training and eval mode, such as dropout and batch norm. If the
-// program was exported in training mode, ModelRunner switches these calls to eval mode for an evaluation.
+// Finds the calls in an exported program (.pt2) that differ between training and eval mode, such as dropout
+// and batch norm. If the program was exported in training mode, ModelRunner switches these calls to eval mode
+// for an evaluation.
 #pragma once
 
 #include <looptorch/base/error.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Launches Adafactor's step as five kernels for hundreds of parameters, in fp32, bf16 or fp16. The kernels
 // compute sums of squared gradients, moments, the size of the update, rates, and weights. Sums are added up
-// in fp64 over tiles of 128 x 1024. The workspace of the five launches is limited to 1/128 of the parameters'
-// bytes, but at least 1 MiB. Only one parameter of many small matrices, such as a convolution's weight, can
-// exceed the limit.
+// in fp64 over tiles of 128 x 1024. The workspace of the five launches is limited to 1/128 of the weights'
+// bytes or to 1 MiB, whichever is more. A parameter that needs more by itself, as a convolution or a large
+// matrix may, has launches of its own, and gets it.
 #pragma once
 
 #include <looptorch/base/device/kernel_runner.hpp>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Runs AdamW8bit's step as one kernel for hundreds of parameters. Weights may be fp32, bf16 or fp16. A
 // warp updates a block of 256 elements with its moments in registers: 16 bytes of memory traffic per element,
-// or 10 with 16-bit weights. Codes and random rounding are those of the CPU's loop
-// (optim/narrow/eight_bit_loop.hpp); results differ from the CPU's only in the last bits of fp32 arithmetic.
+// or 10 with 16-bit weights. Moments are encoded (optim/narrow/block_codes.hpp) and
+// rounded at random as in the CPU's loop (optim/narrow/eight_bit_loop.hpp); results differ from the CPU's
+// only in the last bits of fp32 arithmetic.
 #pragma once
 
 #include <looptorch/base/device/kernel_source.hpp>
