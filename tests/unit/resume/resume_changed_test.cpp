@@ -6,6 +6,8 @@
 #include "support/precompiled.hpp"
 
 #include <looptorch/optim/adafactor.hpp>
+#include <looptorch/optim/adamw_8bit.hpp>
+#include <looptorch/optim/adamw_bf16.hpp>
 #include <looptorch/optim/muon.hpp>
 #include <looptorch/policies.hpp>
 #include <looptorch/policies/log_metrics.hpp>
@@ -236,6 +238,13 @@ TEST_CASE("options that only one optimizer has may differ on request") {
   other.coefficients[2] = 2, other.steps = 6, other.rate = lt::MuonRate::like_adamw;
   CHECK(changed_options<lt::Muon>(muon, other) ==
         Sentences{where + "coefficients.2: 2.0315 -> 2", where + "rate: 0 -> 1", where + "steps: 5 -> 6"});
+  CHECK(changed_options<lt::AdamW8bit>(
+            lt::AdamW8bitOptions{},
+            lt::AdamW8bitOptions{.min_size = 2048, .corrected = true, .coded = false}) ==
+        Sentences{where + "coded: true -> false", where + "corrected: false -> true",
+                  where + "min_size: 4096 -> 2048"});
+  CHECK(changed_options<lt::AdamWBf16>(lt::AdamWBf16Options{}, lt::AdamWBf16Options{.exact = true}) ==
+        Sentences{where + "exact: false -> true"});
 }
 
 TEST_CASE("options that an earlier version did not save are not compared") {

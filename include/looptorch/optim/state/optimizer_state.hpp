@@ -131,10 +131,8 @@ inline void put(StateDict& out, const char* name, const at::Tensor& tensor) {
 template <class Pair>
 requires requires(const Pair& pair) { std::get<1>(pair); }
 void put(StateDict& out, const char* name, const Pair& pair) {
-  out.set(std::string(name) + ".0", std::get<0>(pair));
-  out.set(std::string(name) + ".1", std::get<1>(pair));
-  if constexpr (constexpr auto kSize = std::tuple_size_v<Pair>; kSize > 2)
-    out.set(std::string(name) + ".2", std::get<2>(pair));
+  int i = 0;
+  std::apply([&](const auto&... values) { (out.set(message(name, ".", i++), values), ...); }, pair);
 }
 
 /// True if an optimizer with these options keeps `name` for each parameter that has a state.
@@ -274,15 +272,17 @@ template <class Optimizer>
     if constexpr (requires { options.momentum; }) visit("momentum", options.momentum);
     if constexpr (requires { options.dampening; }) visit("dampening", options.dampening);
     if constexpr (requires { options.nesterov; }) visit("nesterov", options.nesterov);
-    if constexpr (requires { options.relative_step, options.scale_parameter, options.clip_threshold; }) {
-      visit("relative_step", options.relative_step), visit("scale_parameter", options.scale_parameter);
-      visit("clip_threshold", options.clip_threshold), visit("decay", options.decay);
-      visit("beta1", options.beta1);
-    }
-    if constexpr (requires { options.coefficients, options.adamw; }) {
-      visit("coefficients", options.coefficients), visit("steps", std::int64_t{options.steps});
-      visit("rate", static_cast<std::int64_t>(options.rate)), visit("adamw", options.adamw);
-    }
+    if constexpr (requires { options.exact; }) visit("exact", options.exact);
+    if constexpr (requires { options.min_size, options.corrected, options.coded; })
+      visit("min_size", options.min_size), visit("corrected", options.corrected),
+          visit("coded", options.coded);
+    if constexpr (requires { options.relative_step, options.scale_parameter, options.clip_threshold; })
+      visit("relative_step", options.relative_step), visit("scale_parameter", options.scale_parameter),
+          visit("clip_threshold", options.clip_threshold), visit("decay", options.decay),
+          visit("beta1", options.beta1);
+    if constexpr (requires { options.coefficients, options.adamw; })
+      visit("coefficients", options.coefficients), visit("steps", std::int64_t{options.steps}),
+          visit("rate", static_cast<std::int64_t>(options.rate)), visit("adamw", options.adamw);
   }
   return out;
 }
