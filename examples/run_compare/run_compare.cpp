@@ -6,8 +6,10 @@
 #include <looptorch/report/compare_page.hpp>
 #include <looptorch/report/recorded_run.hpp>
 
+#include <cstddef>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,14 +19,15 @@ namespace app = looptorch::app;
 namespace fs = std::filesystem;
 namespace report = looptorch::report;
 
-/// Returns the folder's name, or its whole path if another folder has the same name.
-std::string name_of(const std::string& folder, const std::vector<std::string>& folders) {
-  const auto short_name = [](const std::string& path) {
-    return fs::weakly_canonical(path).filename().string();
-  };
-  int same = 0;
-  for (const auto& other : folders) same += short_name(other) == short_name(folder);
-  return same == 1 ? short_name(folder) : fs::path(folder).lexically_normal().string();
+/// Returns each folder's name, or its whole path if another folder has the same name.
+std::vector<std::string> names_of(const std::vector<std::string>& folders) {
+  std::vector<std::string> names;
+  std::map<std::string, int> folders_of;
+  for (const fs::path folder : folders)
+    ++folders_of[names.emplace_back(fs::weakly_canonical(folder).filename().string())];
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (folders_of[names[i]] > 1) names[i] = fs::path(folders[i]).lexically_normal().string();
+  return names;
 }
 
 void compare(const std::vector<std::string>& folders, const fs::path& output) {
@@ -32,7 +35,8 @@ void compare(const std::vector<std::string>& folders, const fs::path& output) {
   for (const fs::path folder : folders)
     for (const char* const file : {"report.html", "metrics.jsonl", "metrics.csv"})
       app::require_apart(output, "DIR's", folder / file);
-  for (const auto& folder : folders) runs.push_back(report::read_run(folder, name_of(folder, folders)));
+  const std::vector<std::string> names = names_of(folders);
+  for (std::size_t i = 0; i < folders.size(); ++i) runs.push_back(report::read_run(folders[i], names[i]));
   looptorch::write_file_atomically(output, report::compare_page(runs));
   std::cout << runs.size() << (runs.size() == 1 ? " run in " : " runs in ") << output.string() << std::endl;
 }

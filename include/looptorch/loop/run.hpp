@@ -230,7 +230,7 @@ class Run {
   }
   /// Ends the fit after the window under way for a cause outside of training, such as a time limit, or a
   /// `signal` of POSIX. The fit is `interrupted`: resuming continues it, while a stopped one has ended.
-  /// Without a signal it does nothing if the fit is stopped.
+  /// Without a signal it does nothing if the fit is stopped, or makes its last step.
   void interrupt(std::string reason, int signal = 0) {
     if (stop_reason_ && signal == 0) return;
     interruption_ = std::move(reason);

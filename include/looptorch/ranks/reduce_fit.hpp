@@ -53,7 +53,7 @@ Evaluation evaluation_of_ranks(Engine& engine, EvaluationSums& sums, Measure& me
   return result;
 }
 
-/// Gives all ranks the same reason for the end of a fit.
+/// Gives all ranks the same reason for the end of a fit, if any has one.
 template <class Engine>
 void reduce_end(Engine& engine) {
   Run& run = engine.run();
@@ -68,6 +68,7 @@ void reduce_end(Engine& engine) {
   engine.ranks()->all_reduce(reduction, "the end of a fit");
   if (stop) run.stop(*stop);
   if (interruption) run.interrupt(*interruption, static_cast<int>(signal));
+  engine.window().shared.fit_ends |= stop || interruption;
 }
 
 }  // namespace looptorch::detail

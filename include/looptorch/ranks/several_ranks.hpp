@@ -136,11 +136,13 @@ class SeveralRanks {
       if (!loop.join_empty_window(/*skipped=*/false)) return loop.ends_at_epoch();
     return true;
   }
-  /// A rank stopped by a policy meets the others at the end of their next window, which then does not count.
+  /// Within an epoch a rank stopped by a policy meets the others at the end of their next window, which then
+  /// does not count. Between epochs they ask each other.
   template <class Loop, class Plan>
   [[nodiscard]] bool ends_fit(Engine& engine, Loop& loop, const Plan& plan) {
     if (!ranks_) return plan.ended(engine.run());
     if (plan.at_its_length(engine.run()) || engine.window().shared.fit_ends) return true;
+    if (engine.progress().batch == 0) return reduce_end(engine), engine.run().is_to_end();
     if (!engine.run().stop_reason()) return false;
     loop.join_final_window();
     return true;

@@ -171,9 +171,11 @@ TEST_CASE("rank: one rank ends the fit", "[.ranks]") {
     CHECK(stopped.status == lt::FitStatus::stopped);
     CHECK(stopped.steps == at);
     CHECK(stopped.reason == "rank 1: enough");
+    CHECK(std::isfinite(stopped.loss));
     const auto interrupted = fit_until(at, 1, [](lt::Run& run) { run.interrupt("too late"); });
     CHECK(interrupted.status == lt::FitStatus::interrupted);
-    CHECK(interrupted.steps == at + 1);  // the others learn of it with the next window
+    CHECK(interrupted.steps == (at == 5 ? 5 : at + 1));  // the others learn of it then
+    CHECK(std::isfinite(interrupted.loss));
     CHECK(interrupted.reason == "rank 1: too late");
     CHECK(interrupted.signal == 0);
   }
@@ -183,6 +185,9 @@ TEST_CASE("rank: one rank ends the fit", "[.ranks]") {
   CHECK(signalled.signal == SIGTERM);  // on every rank
   const auto at_the_end = fit_until(20, 1, [](lt::Run& run) { run.stop("enough"); });
   CHECK(at_the_end.status == lt::FitStatus::stopped);
+  const auto too_late = fit_until(19, 1, [](lt::Run& run) { run.interrupt("too late"); });
+  CHECK(too_late.status == lt::FitStatus::completed);  // the others made the last step meanwhile
+  CHECK(too_late.reason.empty());
 }
 
 TEST_CASE("rank: NaN on one rank", "[.ranks]") {

@@ -54,6 +54,8 @@ class FitLoop {
     while (!ends()) run_epoch();
     resolve_updates(engine_);
     engine_.ranks().reduce_end(engine_);
+    Run& run = engine_.run();
+    if (plan_.at_its_length(run) && !run.stop_reason() && run.signal() == 0) RunAccess::forget_stop(run);
   }
 
   /// True if the batches of the epoch are through.

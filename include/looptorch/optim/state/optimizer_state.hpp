@@ -136,10 +136,8 @@ inline void put(StateDict& out, const char* name, const at::Tensor& tensor) {
 template <class Pair>
 requires requires(const Pair& pair) { std::get<1>(pair); }
 void put(StateDict& out, const char* name, const Pair& pair) {
-  out.set(std::string(name) + ".0", std::get<0>(pair));
-  out.set(std::string(name) + ".1", std::get<1>(pair));
-  if constexpr (constexpr auto kSize = std::tuple_size_v<Pair>; kSize > 2)
-    out.set(std::string(name) + ".2", std::get<2>(pair));
+  int i = 0;
+  std::apply([&](const auto&... values) { (out.set(message(name, ".", i++), values), ...); }, pair);
 }
 
 /// True if an optimizer with these options keeps `name` for each parameter that has a state.
