@@ -70,12 +70,10 @@ class ListedParameters {
     const auto found = positions_.find(parameter.unsafeGetTensorImpl());
     return found == positions_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Returns the first position of each parameter by its address.
-  [[nodiscard]] const std::unordered_map<const void*, Position>& positions() const { return positions_; }
 
  private:
   std::vector<std::vector<at::Tensor>> groups_;
-  std::unordered_map<const void*, Position> positions_;
+  std::unordered_map<const void*, Position> positions_;  // the first of each parameter
 };
 
 }  // namespace looptorch::detail
