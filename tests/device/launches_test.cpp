@@ -4,7 +4,7 @@
 // there.
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/layers/linear_node.hpp>
 #include <looptorch/optim/fused_adam.hpp>
 #include <looptorch/optim/fused_sgd.hpp>

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/device_graph.hpp>
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/what_of.hpp>
 
 #if __has_include(<ATen/cuda/CUDAConfig.h>) && __has_include(<cuda_runtime_api.h>)

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -56,14 +57,11 @@ template <class Module>
 std::vector<NamedParameter> named_parameters(const Module& module) {
   if constexpr (requires { module.named_parameters(true); }) {
     std::vector<NamedParameter> result;
+    std::unordered_map<const void*, std::size_t> known;
     for (const auto& item : module.named_parameters(true)) {
-      const auto known = std::find_if(result.begin(), result.end(), [&](const NamedParameter& parameter) {
-        return parameter.tensor.is_same(item.value());
-      });
-      if (known == result.end())
-        result.push_back({item.value(), {item.key()}});
-      else
-        known->names.push_back(item.key());
+      const auto [place, is_new] = known.emplace(item.value().unsafeGetTensorImpl(), result.size());
+      if (is_new) result.push_back({item.value(), {}});
+      result[place->second].names.push_back(item.key());
     }
     return result;
   } else {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/process/terminal.hpp>
 #include <looptorch/base/state_dict.hpp>
 #include <looptorch/loop/context.hpp>

@@ -21,6 +21,7 @@
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/streamed_window.hpp>
 #include <looptorch/loop/step/update_step.hpp>
+#include <looptorch/redo/batch_watch.hpp>
 #include <looptorch/redo/closure_step.hpp>
 #include <looptorch/redo/judge_window.hpp>
 #include <looptorch/redo/retry.hpp>

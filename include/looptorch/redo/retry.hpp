@@ -13,6 +13,7 @@
 #include <looptorch/loop/step/redo_state.hpp>
 #include <looptorch/loop/step/update_step.hpp>
 #include <looptorch/memory/empty_cache.hpp>
+#include <looptorch/redo/batch_watch.hpp>
 #include <looptorch/redo/judge_window.hpp>
 #include <looptorch/redo/train_rerunnable.hpp>
 

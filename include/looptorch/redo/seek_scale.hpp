@@ -6,6 +6,7 @@
 
 #include <looptorch/data/batch/batch.hpp>
 #include <looptorch/loop/step/redo_state.hpp>
+#include <looptorch/redo/batch_watch.hpp>
 #include <looptorch/redo/retry.hpp>
 #include <looptorch/redo/train_rerunnable.hpp>
 

@@ -6,6 +6,8 @@
 #include <looptorch/optim/fused_sgd.hpp>
 #include <looptorch/optim/parameter_groups.hpp>
 
+#include <ctime>
+
 namespace lt = looptorch;
 
 namespace {
@@ -186,4 +188,14 @@ TEST_CASE("LibTorch's own optimizers take the groups too, from a pointer as well
   CHECK(options.weight_decay() == 0);
   CHECK(optimizer.param_groups()[1].params().size() == 3);
   CHECK(optimizer.param_groups()[0].options().get_lr() == 1e-3);
+}
+
+TEST_CASE("many parameters are named in linear time") {
+  std::vector<std::string> given;
+  while (given.size() < 40'000) given.push_back("p" + std::to_string(given.size()));
+  const Named net(given);
+  const std::clock_t start = std::clock();  // of the processor: other tests run beside this one
+  const auto named = lt::detail::named_parameters(static_cast<const torch::nn::Module&>(net));
+  CHECK(std::clock() - start < 2 * CLOCKS_PER_SEC);
+  CHECK((named.size() == given.size() && named.back().names.front() == given.back()));
 }

@@ -2,10 +2,10 @@
 // BackendFlags: set for the run, put back after it, and never at odds with LibTorch's two interfaces for
 // TF32.
 // Tests base/device: older_libtorch
-// Tests base/process: libtorch_version
+// Tests base: libtorch_version
 #include "support/precompiled.hpp"
 
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/policies/backend_flags.hpp>
 #include <looptorch/trainer.hpp>
 

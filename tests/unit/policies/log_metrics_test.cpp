@@ -27,6 +27,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -290,6 +291,20 @@ TEST_CASE("LogMetrics: each validation has its own step, also between two rows")
   const auto found = curves(folder.path());
   CHECK(found.at("validation.loss") == losses);
   CHECK(found.at("loss").size() == 2);
+}
+
+TEST_CASE("LogMetrics: a validation before a hook that throws at the window's end has that window's step") {
+  const TemporaryFolder folder;
+  ToyRun run;
+  const auto fail = [](lt::WindowContext& window) {
+    if (window.run.progress().step == 4) throw std::runtime_error("full");
+  };
+  lt::Trainer trainer(run.net, run.adam, toy::objective, lt::Validate{toy::batches(1), {.every = 2}},
+                      lt::On{lt::kSchedule, fail}, lt::LogMetrics{.folder = folder.path()});
+  CHECK_THROWS_WITH(trainer.fit(toy::batches(6)), "full");
+  const auto found = curves(folder.path());
+  CHECK((found.at("validation.loss").size() == 2 && found.at("validation.loss").count(4) == 1));
+  CHECK((found.at("lr").size() == 4 && found.at("lr").count(4) == 1));
 }
 
 TEST_CASE("LogMetrics: several updates have names of their own") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The search for a first loss scale loses no window: a run that begins with a scale that overflows has the
 // bits of one that was given the scale that is found.
-// Tests redo: train_rerunnable
+// Tests redo: batch_watch, train_rerunnable
 #include "support/precompiled.hpp"
 
 #include <looptorch/policies.hpp>

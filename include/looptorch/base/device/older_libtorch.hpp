@@ -3,7 +3,7 @@
 // allocators, the error type of a failed device, and the newer switches for TF32.
 #pragma once
 
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 
 #include <ATen/Context.h>
 #include <c10/core/Allocator.h>

@@ -130,10 +130,10 @@ class Engine {
   [[nodiscard]] bool watches_losses() { return !loss_scale(); }
 
   /// Returns true once per Trainer, for the message that a fit has nothing to do.
-  [[nodiscard]] bool is_first_idle_fit() { return !std::exchange(had_idle_fit_, true); }
+  [[nodiscard]] bool takes_warning_of_idle_fit() { return !std::exchange(warned_of_idle_fit_, true); }
 
   /// Returns true once per Trainer, if its model is in eval mode as training begins.
-  [[nodiscard]] bool is_first_in_eval_mode() {
+  [[nodiscard]] bool takes_warning_of_eval_mode() {
     return !model_->is_training() && !std::exchange(warned_of_eval_mode_, true);
   }
 
@@ -312,7 +312,7 @@ class Engine {
   [[no_unique_address]] RanksHere ranks_;
   TrainedParameters parameters_{kUpdates};
   std::unique_ptr<LayerWatch> layer_watch_;
-  bool had_idle_fit_ = false;
+  bool warned_of_idle_fit_ = false;
   bool warned_of_eval_mode_ = false;
   bool warned_of_untrained_ = false;
 };

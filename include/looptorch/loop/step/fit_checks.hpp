@@ -32,7 +32,7 @@ namespace looptorch::detail {
 /// model: eval mode keeps a BatchNorm's statistics fixed.
 template <class Engine>
 void warn_once_of_eval_mode(Engine& engine) {
-  if (engine.is_first_in_eval_mode() && engine.ranks().leads())
+  if (engine.takes_warning_of_eval_mode() && engine.ranks().leads())
     TORCH_WARN(
         "looptorch: training begins with the model in eval mode, in which dropout does nothing and BatchNorm "
         "learns no statistics: call model->train() before, as after an evaluation of your own. See "

@@ -29,7 +29,7 @@ namespace looptorch::detail {
 /// Reports, once per Trainer and on one rank, that a fit had nothing to do.
 template <class Engine>
 void warn_of_first_idle_fit(Engine& engine, const FitPlan& plan) {
-  if (engine.ranks().leads() && engine.is_first_idle_fit())
+  if (engine.ranks().leads() && engine.takes_warning_of_idle_fit())
     TORCH_WARN("looptorch: ", plan.idle_text(engine.progress()));
 }
 

@@ -2,7 +2,7 @@
 // Reads how much host memory this process takes, and how much pinned memory LibTorch holds.
 #pragma once
 
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 
 #include <c10/core/DeviceType.h>
 #include <c10/util/Exception.h>

@@ -285,11 +285,18 @@ class FusedOptimizer : public AnyOptimizer {
   // ---- State of single parameters ----
 
   Position position_of(const at::Tensor& parameter) const {
+    if (const auto known = listed_.find(parameter); known && is_at(*known, parameter)) return *known;
     for (std::size_t i = 0; i < param_groups_.size(); ++i)
       for (std::size_t j = 0; j < param_groups_[i].params().size(); ++j)
         if (param_groups_[i].params()[j].is_same(parameter)) return {i, j};
     throw UsageError(
         message("a parameter of shape ", parameter.sizes(), " does not belong to this ", Rule::kName));
+  }
+
+  bool is_at(const Position& position, const at::Tensor& parameter) const {
+    if (position.group >= param_groups_.size()) return false;
+    const std::vector<at::Tensor>& listed = param_groups_[position.group].params();
+    return position.index < listed.size() && listed[position.index].is_same(parameter);
   }
 
   ListedParameters listed_;       // the parameters that the moments belong to

@@ -38,22 +38,26 @@ class ListedParameters {
 
   void refresh(const Groups& groups) {
     groups_.resize(groups.size());
-    for (std::size_t i = 0; i < groups.size(); ++i) groups_[i] = groups[i].params();
+    positions_.clear();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      groups_[i] = groups[i].params();
+      for (std::size_t j = 0; j < groups_[i].size(); ++j)
+        positions_.emplace(groups_[i][j].unsafeGetTensorImpl(), Position{i, j});
+    }
   }
 
   /// Returns each group's index at the last refresh: that of the first former group with one of its
   /// parameters, else its present index if no other group has that. Empty for a new group.
   [[nodiscard]] std::vector<std::optional<std::size_t>> former(const Groups& groups) const {
-    const auto known = positions();
     std::vector<std::optional<std::size_t>> former(groups.size());
     if (groups_.empty())  // never refreshed: a loaded state may know the groups
       for (std::size_t i = 0; i < groups.size(); ++i) former[i] = i;
     std::vector<bool> taken(groups_.size());
     for (std::size_t i = 0; i < groups.size(); ++i)
       for (const at::Tensor& parameter : groups[i].params()) {
-        const auto position = known.find(parameter.unsafeGetTensorImpl());
-        if (position == known.end() || taken[position->second.group]) continue;
-        former[i] = position->second.group, taken[position->second.group] = true;
+        const auto position = find(parameter);
+        if (!position || taken[position->group]) continue;
+        former[i] = position->group, taken[position->group] = true;
         break;
       }
     for (std::size_t i = 0; i < std::min(groups.size(), taken.size()); ++i)
@@ -61,24 +65,15 @@ class ListedParameters {
     return former;
   }
 
+  /// Returns the first position of a parameter.
   [[nodiscard]] std::optional<Position> find(const at::Tensor& parameter) const {
-    for (std::size_t i = 0; i < groups_.size(); ++i)
-      for (std::size_t j = 0; j < groups_[i].size(); ++j)
-        if (groups_[i][j].is_same(parameter)) return Position{i, j};
-    return std::nullopt;
-  }
-
-  /// Returns the first position of each parameter by its address.
-  [[nodiscard]] std::unordered_map<const void*, Position> positions() const {
-    std::unordered_map<const void*, Position> positions;
-    for (std::size_t i = 0; i < groups_.size(); ++i)
-      for (std::size_t j = 0; j < groups_[i].size(); ++j)
-        positions.emplace(groups_[i][j].unsafeGetTensorImpl(), Position{i, j});
-    return positions;
+    const auto found = positions_.find(parameter.unsafeGetTensorImpl());
+    return found == positions_.end() ? std::nullopt : std::optional(found->second);
   }
 
  private:
   std::vector<std::vector<at::Tensor>> groups_;
+  std::unordered_map<const void*, Position> positions_;  // the first of each parameter
 };
 
 }  // namespace looptorch::detail

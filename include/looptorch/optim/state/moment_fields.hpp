@@ -145,14 +145,13 @@ template <class Rule>
     const ListedParameters& listed, const std::vector<typename Rule::Moments>& moments,
     const ListedParameters::Groups& groups) {
   std::vector<typename Rule::Moments> followed(groups.size());
-  const auto positions = listed.positions();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& parameters = groups[i].params();
     std::unordered_map<const void*, at::Tensor> counts;
     for (std::size_t j = 0; j < parameters.size(); ++j) {
-      const auto before = positions.find(parameters[j].unsafeGetTensorImpl());
-      if (before == positions.end()) continue;
-      const auto [group, index] = before->second;
+      const auto before = listed.find(parameters[j]);
+      if (!before) continue;
+      const auto [group, index] = *before;
       for (const auto& field : Rule::kFields) {
         if (!has(moments[group].*field.list, index)) continue;
         const at::Tensor& kept = (moments[group].*field.list)[index];

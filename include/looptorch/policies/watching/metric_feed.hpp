@@ -159,7 +159,8 @@ class MetricFeed final : public MetricSink {
     meter_.drop_window();
     if (!is_open()) return;
     clock_.enter(RunPhase::other);
-    if (in_window_ && !rows_.row_is_empty()) place_row(1);  // a window that threw
+    if (in_window_ && !rows_.row_is_empty())  // a window that threw, maybe when it was already counted
+      place_row(window_begin_ + 1 - run_->progress().step);
     hand_over_all();
     const FitStatus ended = status == FitStatus::nothing_left ? FitStatus::completed : status;
     if (target_.files.page)
@@ -240,7 +241,7 @@ class MetricFeed final : public MetricSink {
   }
 
   void begin_window() {
-    in_window_ = true;
+    in_window_ = true, window_begin_ = run_->progress().step;
     if (row_.is_due) end_row();
     meter_.begin_window(clock_.now(), run_->progress().samples);
   }
@@ -286,7 +287,8 @@ class MetricFeed final : public MetricSink {
   std::map<std::string, std::int64_t> published_;
   Seen seen_;
   Row row_;
-  bool in_window_ = false;  // between a window's first forward pass and its end
+  std::int64_t window_begin_ = 0;  // the step as the last window began
+  bool in_window_ = false;         // between a window's first forward pass and its end
 };
 
 }  // namespace looptorch::detail

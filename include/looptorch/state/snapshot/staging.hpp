@@ -10,7 +10,7 @@
 #include <looptorch/base/device/accelerator.hpp>
 #include <looptorch/base/device/device_event.hpp>
 #include <looptorch/base/device/nontemporal_copy.hpp>
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/state/snapshot/block_plan.hpp>
 #include <looptorch/state/snapshot/snapshot_contents.hpp>
 #include <looptorch/state/snapshot/staging_memory.hpp>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <looptorch/base/error.hpp>
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/base/tensors/tensor_map.hpp>
 #include <looptorch/base/text/near_names.hpp>
 #include <looptorch/state/weights/tied_tensors.hpp>

@@ -2,7 +2,7 @@
 // Maps the element types of safetensors, such as "BF16", to LibTorch's. Include safetensors.hpp instead.
 #pragma once
 
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 
 #include <c10/core/ScalarType.h>
 

@@ -80,7 +80,9 @@ TEST_CASE("parameters that no update trains are told once a Trainer, by number a
 TEST_CASE("nothing is said of parameters that are frozen, by a flag or by a policy, or unfrozen later") {
   auto net = toy::net();
   CHECK(told(net, lt::Freeze{"first.*"}).empty());
-  CHECK(told(net, lt::UnfreezeAt{{.epoch = 9, .patterns = {"first.*"}}}).empty());
+  const auto unfrozen = told(net, lt::UnfreezeAt{{.epoch = 9, .patterns = {"first.*"}}});
+  REQUIRE(unfrozen.size() == 1);
+  CHECK_THAT(unfrozen[0], Contains("UnfreezeAt keeps 'first.*' frozen"));  // and no word of the untrained
   net = toy::net();
   for (at::Tensor& parameter : net->first->parameters()) parameter.set_requires_grad(false);
   CHECK(told(net).empty());

@@ -5,7 +5,7 @@
 
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/mapped_file.hpp>
-#include <looptorch/base/process/libtorch_version.hpp>
+#include <looptorch/base/libtorch_version.hpp>
 #include <looptorch/state/weights/torch_files/pickle.hpp>
 #include <looptorch/state/weights/torch_files/strided_bounds.hpp>
 #include <looptorch/state/weights/torch_files/zip_directory.hpp>
