@@ -39,7 +39,8 @@ def good():
     save("bf16.bin", {name: tensor.bfloat16() for name, tensor in tensors().items()})
     shared = torch.arange(6, dtype=torch.float32).reshape(2, 3) / 8
     save("tied.pt", {"embedding.weight": shared, "head.weight": shared})
-    save("views.pt", {"transposed": shared.t(), "column": shared[:, 1], "row": shared[1], "expanded": torch.ones(1).expand(3)})
+    save("views.pt", {"transposed": shared.t(), "column": shared[:, 1], "row": shared[1], "expanded": torch.ones(1).expand(3),
+                      "empty": torch.zeros(2, 0)[1:]})
     save("kinds.pt", {"empty": torch.zeros(0, 4), "int8": torch.tensor([-3, 4], dtype=torch.int8), "flags": torch.tensor([True, False]),
                       "complex": torch.tensor([1 + 2j]), "half": torch.tensor([0.5], dtype=torch.float16),
                       "parameter": torch.nn.Parameter(torch.tensor([2.0])), "wide": torch.tensor([40000], dtype=torch.uint16),

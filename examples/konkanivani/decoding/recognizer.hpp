@@ -26,8 +26,9 @@ struct Recognizer {
   Vocabulary vocabulary;
 };
 
-/// Writes the model into `folder`, which must exist.
+/// Writes the model into `folder`, which must exist: config.json last, without which it cannot be loaded.
 inline void save_recognizer(const Recognizer& recognizer, const std::filesystem::path& folder) {
+  std::filesystem::remove(folder / "config.json");
   save_vocabulary(folder / "vocabulary.json", recognizer.vocabulary);
   save_model(recognizer.model, folder);
 }

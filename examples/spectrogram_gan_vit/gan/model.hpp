@@ -70,8 +70,10 @@ TORCH_MODULE(Gan);
   return count;
 }
 
-/// Writes config.json and both networks into `folder`, which must exist.
+/// Writes both networks and config.json, without which they cannot be loaded, into `folder`, which must
+/// exist.
 inline void save_model(const Gan& gan, const std::filesystem::path& folder) {
+  std::filesystem::remove(folder / "config.json");
   looptorch::save_weights(gan->discriminator, folder / "discriminator.safetensors");
   looptorch::save_weights(gan->generator, folder / "generator.safetensors");
   save_config(folder / "config.json", gan->config());

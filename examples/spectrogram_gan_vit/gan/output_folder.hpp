@@ -45,6 +45,7 @@ inline void save_models(Gan& gan, const Clips& clips, const at::Tensor& labels_N
   const auto scale = mean_scale(clips, 64, options.training.loader_options().on_error);
   const auto save = [&](const std::filesystem::path& folder) {
     std::filesystem::create_directories(folder);
+    std::filesystem::remove(folder / "config.json");  // save_model writes it after all else
     save_loudness(folder / "loudness.json", scale);
     save_labels(folder, labels_N2);
     save_model(gan, folder);

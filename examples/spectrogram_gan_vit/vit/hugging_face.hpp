@@ -172,6 +172,7 @@ inline Pretrained load_hugging_face(const std::filesystem::path& folder, std::in
 }
 
 inline void save_vit(const ViT& model, const std::filesystem::path& folder) {
+  std::filesystem::remove(folder / "config.json");  // which comes last: without it nothing can be loaded
   looptorch::TensorMap renamed;
   for (const auto& [name, tensor] : looptorch::state_dict(model))
     renamed.emplace(name_for_hugging_face(name), tensor);

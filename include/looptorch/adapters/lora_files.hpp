@@ -7,6 +7,7 @@
 #include <looptorch/adapters/lora.hpp>
 #include <looptorch/base/error.hpp>
 #include <looptorch/base/files/atomic_file.hpp>
+#include <looptorch/base/files/file.hpp>
 #include <looptorch/base/json/json.hpp>
 #include <looptorch/state/weights/safetensors.hpp>
 
@@ -27,9 +28,9 @@ struct LoraError : Error {
 };
 
 /// Writes the adapters, merged or not, to `folder`, and creates it if needed. Writes the configuration last,
-/// so that an interrupted first save does not look complete. `base` is the name or folder of the adapted
-/// model, for programs that load both; empty: none. Throws UsageError if the model has no adapters, FileError
-/// and SafetensorsError.
+/// after it has removed one of other adapters, so that an interrupted save does not look complete. `base` is
+/// the name or folder of the adapted model, for programs that load both; empty: none. Throws UsageError if
+/// the model has no adapters, FileError and SafetensorsError.
 void save_lora(const torch::nn::Module& model, const std::filesystem::path& folder,
                const std::string& base = {});
 
@@ -215,9 +216,12 @@ inline void save_lora(const torch::nn::Module& model, const std::filesystem::pat
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) throw FileError(message(folder.string(), ": cannot be made: ", failed.message()));
+  const auto config = folder / detail::kLoraConfigFile;
+  const std::string text = detail::lora_config(model, layers, base).dump(2) + "\n";
+  if (std::filesystem::exists(config, failed) && read_file(config) != text)
+    std::filesystem::remove(config, failed);
   save_safetensors(folder / detail::kLoraWeightsFile, tensors, {{"format", "pt"}});
-  write_file_atomically(folder / detail::kLoraConfigFile,
-                        detail::lora_config(model, layers, base).dump(2) + "\n");
+  write_file_atomically(config, text);
 }
 
 inline void load_lora(torch::nn::Module& model, const std::filesystem::path& folder) {

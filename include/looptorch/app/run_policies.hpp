@@ -68,7 +68,7 @@ struct RunDetails {
 ///   RetryOnOom        --retry-on-oom
 ///   Autopsy           --autopsy, windows in bad-windows
 ///   Profile           --profile, in trace.json
-///   RunSettings       the program's own settings, if there are any
+///   RunSettings       the program's own settings, if there are any, and --quick
 ///   SnapshotEvery     --snapshot-every, --resume, in snapshots
 ///   WatchMemory       --memory
 ///   LogMetrics        --[no-]report (the default: on), --histograms
@@ -76,23 +76,25 @@ struct RunDetails {
 [[nodiscard]] inline auto run_policies(const TrainingOptions& training, const std::filesystem::path& output,
                                        const torch::nn::Module& model, const RunDetails& details = {}) {
   const auto memory_flags = beside_given(details.memory_flags, training);
-  return Policies{
-      When{rank_environment().size > 1, data_parallel(details.ranks)},
-      Accumulate<>{training.gradient_accumulation},
-      When{training.mixed_precision(), Autocast<>{.type = training.autocast_type()}},
-      BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
-      When{training.flush_every > 0,
-           CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end, .batches = training.flush_every}},
-      When{training.capture, CaptureGraphs{}},
-      When{training.retry_on_oom, RetryOnOom{}},
-      training.autopsy_policy(output),
-      profile_policy(training, output),
-      When{!details.settings.empty() || !details.data.empty(), RunSettings(details.settings, details.data)},
-      When{training.takes_snapshots(),
-           SnapshotEvery{.folder = snapshots_in(output), .steps = training.snapshot_every}},
-      When{training.memory, WatchMemory{.remedies = memory_flags.of_parts()}},
-      run_log(training, output, model, details.facts),
-      ShowProgress{}};
+  const bool has_settings = training.quick || !details.settings.empty() || !details.data.empty();
+  auto data = details.data;
+  data.emplace("--quick", setting(training.quick));  // no run resumes a rehearsal, whose epoch was cut short
+  return Policies{When{rank_environment().size > 1, data_parallel(details.ranks)},
+                  Accumulate<>{training.gradient_accumulation},
+                  When{training.mixed_precision(), Autocast<>{.type = training.autocast_type()}},
+                  BackendFlags{.tf32 = training.tf32, .cudnn_benchmark = training.cudnn_benchmark},
+                  When{training.flush_every > 0, CacheFlushEvery<>{.at_epoch_end = details.flush_at_epoch_end,
+                                                                   .batches = training.flush_every}},
+                  When{training.capture, CaptureGraphs{}},
+                  When{training.retry_on_oom, RetryOnOom{}},
+                  training.autopsy_policy(output),
+                  profile_policy(training, output),
+                  When{has_settings, RunSettings(details.settings, data)},
+                  When{training.takes_snapshots(),
+                       SnapshotEvery{.folder = snapshots_in(output), .steps = training.snapshot_every}},
+                  When{training.memory, WatchMemory{.remedies = memory_flags.of_parts()}},
+                  run_log(training, output, model, details.facts),
+                  ShowProgress{}};
 }
 
 namespace detail {

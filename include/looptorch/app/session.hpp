@@ -63,7 +63,8 @@ class Session {
   /// Chooses the device, locks the output folder, seeds the generators, and reads the snapshot that --resume
   /// names. From then on the process ignores SIGPIPE, so that no reader of its output can end the run. `read`
   /// lists what the run reads: the output must be none of the folders in it, and hold none of the files.
-  /// Throws what choose_device, OutputFolder and TrainingOptions::snapshot_to_resume throw.
+  /// Throws UsageError for a rehearsal in the folder of a run's result, and what choose_device, OutputFolder
+  /// and TrainingOptions::snapshot_to_resume throw.
   Session(TrainingOptions training, std::filesystem::path output,
           const std::vector<std::filesystem::path>& read = {})
       : training_(std::move(training)),
@@ -75,6 +76,7 @@ class Session {
     if (leads() && !training_.on_by_default.empty()) std::cerr << training_.on_by_default << std::endl;
     check_memory_snapshot(training_.memory_snapshot, device_);
     training_.print_resume(snapshot_);
+    if (training_.quick) require_no_result(output_ / "summary.json");
     if (training_.quick && leads())
       std::cerr << "--quick: a rehearsal, with " << training_.few_batches() << " batches of each part"
                 << std::endl;

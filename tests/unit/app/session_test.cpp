@@ -170,6 +170,33 @@ TEST_CASE(
   CHECK(summary.at("rehearsal") == lt::Json(true));
   CHECK_THAT(said.text(), Contains("--quick: a rehearsal, with 3 batches of each part") &&
                               Contains("the rehearsal is through: " + (folder / "run").string()));
+  CHECK_NOTHROW(trained_by_session(options, folder / "run"));
+}
+
+TEST_CASE("Session: a rehearsal does not replace the result of a run") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  trained_by_session(options, folder / "run");
+  const auto weights = lt::read_file(folder / "run" / "model.safetensors");
+  options.batch_size = 1, options.quick = true;
+  CHECK_THROWS_WITH(trained_by_session(options, folder / "run"),
+                    Contains("run holds the result of a run, which the rehearsal would replace"));
+  CHECK(lt::read_file(folder / "run" / "model.safetensors") == weights);
+}
+
+TEST_CASE("Session: a run does not resume a rehearsal, whose short epoch it would take for a whole one") {
+  const TemporaryFolder folder;
+  const CapturedStderr silent;
+  const CapturedOut out;
+  auto options = settings();
+  options.batch_size = 1, options.quick = true, options.snapshot_every = 1;
+  trained_by_session(options, folder / "run");
+  options.quick = false, options.resume = "auto";
+  CHECK_THROWS_AS(trained_by_session(options, folder / "run"), lt::SnapshotMismatch);
+  CHECK_THROWS_WITH(trained_by_session(options, folder / "run"),
+                    Contains("--quick is off here and on in the snapshot"));
 }
 
 TEST_CASE("Session: a run that is cut continues to the same bits, and says so when it does") {

@@ -56,4 +56,17 @@ class EarlierSummary {
   std::optional<Json> figures_;
 };
 
+/// Throws UsageError if `file` is the summary of a run whose result a rehearsal would replace.
+inline void require_no_result(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return;
+  try {
+    if (load_json(file).get("rehearsal", false) == Json(true)) return;
+  } catch (const Error&) {  // cut off, or no JSON
+  }
+  throw UsageError(message(
+      "--quick: ", file.parent_path().string(),
+      " holds the result of a run, which the rehearsal would replace: choose another folder for its output"));
+}
+
 }  // namespace looptorch::app

@@ -20,6 +20,9 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -90,6 +93,9 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
 
   bool done() const { return !current_.has_value(); }
 
+  /// True in a fork of the process, which has none of the workers: joining or destroying them would hang.
+  bool is_forked() const { return source_->options().workers > 0 && ::getpid() != process_; }
+
   Batch& current() {
     require_current();
     return *current_->batch;
@@ -112,7 +118,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   /// Waits for the next batch. Throws UsageError if another epoch was begun meanwhile, since this one would
   /// otherwise end early without notice.
   void advance() {
-    if (cancelled_) throw_cancelled();
+    if (cancelled_ || (!ended_ && is_forked())) throw_cancelled();
     if (ended_) return;
     const bool opens = opened_.has_value();
     const auto asked = opens ? *std::exchange(opened_, std::nullopt) : Clock::now();
@@ -130,7 +136,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
   /// Stops the workers. The current batch stays until `advance`, which throws.
   void cancel() noexcept {
     cancelled_ |= !done();  // also when called again
-    if (!hangs_) prefetch_->cancel();
+    if (!hangs_ && !is_forked()) prefetch_->cancel();
   }
 
  private:
@@ -147,7 +153,8 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
     current_.reset();
     throw UsageError(
         "PinnedPrefetchLoader: this epoch was ended while it was being read: the loader has begun another "
-        "one, or is gone; give each reader, such as Validate beside fit, a loader of its own");
+        "one, or is gone, or this process is a fork() without the workers; give each reader, such as "
+        "Validate beside fit, a loader of its own");
   }
 
   /// Takes the next batch that has samples; none at the end.
@@ -291,6 +298,7 @@ class OpenEpoch : public std::enable_shared_from_this<OpenEpoch<Source>> {
 
   const std::shared_ptr<const Source> source_;
   const std::shared_ptr<LoaderLog> log_;
+  const pid_t process_ = ::getpid();
   const LoaderPosition begin_;
   const LoaderStats before_;
   std::optional<Clock::time_point> opened_ = Clock::now();  // reset by the first batch

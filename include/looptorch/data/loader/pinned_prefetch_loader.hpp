@@ -167,7 +167,10 @@ class PinnedPrefetchLoader {
   /// Ends an open epoch, starts the next one and waits for its first batch.
   Iterator begin() {
     end_open_epoch();
-    auto epoch = std::make_shared<Epoch>(source_, log_, next_, saved_);  // which may throw
+    const auto destroy = [](Epoch* epoch) {
+      if (!epoch->is_forked()) delete epoch;
+    };
+    std::shared_ptr<Epoch> epoch(new Epoch(source_, log_, next_, saved_), destroy);  // which may throw
     saved_ = nullptr;
     next_ = {next_.epoch + 1, 0};
     open_ = epoch;

@@ -9,9 +9,14 @@
 #include "support/watchdog.hpp"
 #include "unit/data/values.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <optional>
+#include <string>
 #include <thread>
 
 using namespace looptorch;
@@ -140,6 +145,32 @@ TEST_CASE("errors of the accelerator are the run's, not the sample's") {
                                      Catch::Contains(" error: an illegal memory access"));
     CHECK(loader.skipped().count == 0);
   }
+}
+
+TEST_CASE("a fork refuses the epoch of its parent, leaves it without waiting, and reads its own") {
+  std::atomic<bool> released = true;
+  std::optional<PinnedPrefetchLoader<Hanging>> loader;
+  loader.emplace(Hanging{&released}, LoaderOptions{.batch_size = 2, .workers = 2});
+  auto batch = loader->begin();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);  // ends a child that hangs
+    try {
+      ++batch;
+    } catch (const UsageError& error) {
+      int count = 0;
+      for (auto& own : *loader) count += static_cast<int>(own.numel());
+      batch = {}, loader.reset();
+      ::_exit(std::string(error.what()).find("fork()") != std::string::npos ? count : 1);
+    }
+    ::_exit(2);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 40));
+  int count = 0;
+  for (; batch != loader->end(); ++batch) ++count;
+  CHECK(count == 20);
 }
 
 TEST_CASE("a loader makes no CUDA context of itself") {

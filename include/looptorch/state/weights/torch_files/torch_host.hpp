@@ -14,6 +14,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -201,14 +202,16 @@ class TorchHost final : public PickleHost {
     const auto type = given ? given : torch_type(storage.object->items[0].object->text);
     if (!type) throw PickleError("has a tensor of a dtype that is not known");
     const auto sizes = numbers(arguments[2], "sizes"), strides = numbers(arguments[3], "strides");
+    const bool is_empty = std::ranges::find(sizes, 0) != sizes.end();  // as x[1:] of one, beyond its storage
+    const std::int64_t offset = is_empty ? 0 : arguments[1].integer;
     const at::Tensor& bytes = storage.object->tensor;
     const auto available = bytes.numel() / static_cast<std::int64_t>(c10::elementSize(*type));
-    if (!lies_within(arguments[1].integer, sizes, strides, available))
+    if (!lies_within(offset, sizes, strides, available))
       throw PickleError(message("has a tensor of sizes ", at::IntArrayRef(sizes), " and strides ",
-                                at::IntArrayRef(strides), " from ", arguments[1].integer,
+                                at::IntArrayRef(strides), " from ", offset,
                                 " on, which reaches beyond its storage of ", available, " elements"));
     const at::Tensor made =
-        at::empty({0}, at::TensorOptions(*type)).set_(bytes.storage(), arguments[1].integer, sizes, strides);
+        at::empty({0}, at::TensorOptions(*type)).set_(bytes.storage(), offset, sizes, strides);
     return unpickler_->make(Kind::tensor, {.tensor = made});
   }
 

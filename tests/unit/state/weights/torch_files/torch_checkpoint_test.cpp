@@ -80,6 +80,7 @@ TEST_CASE("tensors of a file of torch.save have its dtypes, shapes, strides and 
   CHECK(views.at("column").equal(weight().select(1, 1)));
   CHECK(views.at("row").equal(weight()[1]));
   CHECK(views.at("expanded").equal(at::ones(3)));
+  CHECK(views.at("empty").sizes() == at::IntArrayRef{1, 0});
   const auto tied = load_torch_checkpoint(kFolder / "tied.pt").tensors;
   CHECK(tied.at("embedding.weight").equal(weight()));
   CHECK(tied.at("embedding.weight").data_ptr() == tied.at("head.weight").data_ptr());
