@@ -8,6 +8,7 @@
 #pragma once
 
 #include <looptorch/shapes_only/arguments.hpp>
+#include <looptorch/shapes_only/arithmetic.hpp>
 
 #include <ATen/Functions.h>
 #include <ATen/OpMathType.h>
