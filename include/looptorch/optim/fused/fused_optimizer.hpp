@@ -181,14 +181,12 @@ class FusedOptimizer : public AnyOptimizer {
     return state_bytes(group, parameter);
   }
 
-  /// Returns a group's options without its rate, as snapshots save them.
-  [[nodiscard]] static StateDict saved_options(const Group& group) {
+  [[nodiscard]] StateDict options_state(const Group& group) const override {
     StateDict out;
     std::apply([&](const auto&... each) { (put(out, each.name, options_of(group).*each.value), ...); },
                Rule::kOptions);
     return out;
   }
-  [[nodiscard]] StateDict options_state(const Group& group) const override { return saved_options(group); }
   [[nodiscard]] std::string class_name() const override { return message("looptorch::", Rule::kName); }
 
   /// Throws what `load_state_of` would throw, and changes nothing.

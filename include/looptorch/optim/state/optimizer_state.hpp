@@ -250,9 +250,11 @@ template <class Optimizer>
   return bytes;
 }
 
-/// Returns the options of a parameter group without its rate, which a schedule changes.
+/// Returns the options of a parameter group without its rate, which a schedule changes; empty for an
+/// optimizer that saves itself as a whole.
 template <class Optimizer>
-[[nodiscard]] StateDict group_options(const torch::optim::OptimizerParamGroup& group) {
+[[nodiscard]] StateDict group_options_of([[maybe_unused]] const Optimizer& optimizer,
+                                         const torch::optim::OptimizerParamGroup& group) {
   StateDict out;
   if constexpr (LibTorchOptimizer<Optimizer>) {
     const auto visit = [&](const char* name, const auto& value) { put(out, name, value); };
@@ -268,8 +270,8 @@ template <class Optimizer>
     if constexpr (requires { options.alpha(); }) visit("alpha", options.alpha());
     if constexpr (requires { options.centered(); }) visit("centered", options.centered());
     if constexpr (requires { options.lr_decay(); }) visit("lr_decay", options.lr_decay());
-  } else if constexpr (requires { Optimizer::saved_options(group); }) {
-    out = Optimizer::saved_options(group);
+  } else if constexpr (std::is_base_of_v<AnyOptimizer, Optimizer>) {
+    out = optimizer.options_state(group);
   }
   return out;
 }
@@ -284,15 +286,6 @@ template <class Optimizer>
     return optimizer.moment_bytes(group, parameter);
   else
     return state_bytes<Optimizer>(group, parameter);
-}
-
-template <class Optimizer>
-[[nodiscard]] StateDict group_options_of([[maybe_unused]] const Optimizer& optimizer,
-                                         const torch::optim::OptimizerParamGroup& group) {
-  if constexpr (std::is_same_v<Optimizer, AnyOptimizer>)
-    return optimizer.options_state(group);
-  else
-    return group_options<Optimizer>(group);
 }
 
 template <class Optimizer>
