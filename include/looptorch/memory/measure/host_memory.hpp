@@ -82,8 +82,8 @@ class HostMemory final : public c10::Allocator {
   /// Makes MemoryCounter read `device` instead of the CPU; null: the CPU again.
   static void set_device(Device* device) { device_.store(device, std::memory_order_release); }
 
-  /// Where a block would lie in a run on the simulated device. `computed`: on the device, as an operator's
-  /// result. `host`: in host memory. `copied`: on the device, as a part of a batch, on the copy stream.
+  /// The memory that a block would take in a run on the simulated device. `computed`: the device's, for an
+  /// operator's result. `host`: the host's. `copied`: the device's, for a batch, from the copy stream.
   enum class Place { computed, host, copied };
   [[nodiscard]] static Place place() { return place_; }
   /// Places this thread's blocks while it lives.
